@@ -15,8 +15,13 @@ PAIR = -m examples/models/tiny-stories-target-q8_0.gguf -md examples/models/tiny
 
 all: $(PROGRAMS:%=$(BUILD)/%)
 
+# specdec.h is joined from the parts in src/: edit those, then run this.
+header:
+	@sh tools/join.sh > specdec.h.new && mv specdec.h.new specdec.h || { rm -f specdec.h.new; exit 1; }
+
 help:
 	@echo 'make           builds into build/: $(PROGRAMS)'
+	@echo 'make header    joins specdec.h from the parts in src/, after these were edited'
 	@echo 'make demo      a story from the model and its heads in examples/models, speculatively and plainly, and how fast'
 	@echo 'make test      all tests; needs a C compiler and make'
 	@echo 'make model     fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'

@@ -1,0 +1,80 @@
+#pragma once
+#ifndef SPECDEC_IMPLEMENTATION /* parts only */
+#define SPECDEC_IMPLEMENTATION /* parts only */
+#endif /* parts only */
+#define SPECDEC_FILE "lanes.h" /* parts only */
+#include "../interface.h"
+
+/* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
+   underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
+#pragma GCC diagnostic push
+#ifdef SPECDEC_KERNELS
+#pragma GCC diagnostic ignored "-Wunused-function" /* all but kernels */
+#endif
+#pragma GCC diagnostic ignored "-Wfloat-equal"
+#pragma GCC diagnostic ignored "-Wdouble-promotion"
+#pragma GCC diagnostic ignored "-Wpadded"
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wunknown-warning-option"
+#pragma clang diagnostic ignored "-Wreserved-identifier"
+#pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#pragma clang diagnostic ignored "-Wused-but-marked-unused"
+#pragma clang diagnostic ignored "-Wconditional-uninitialized"
+#pragma clang diagnostic ignored "-Wc++98-compat-pedantic"
+#pragma clang diagnostic ignored "-Wunsafe-buffer-usage"
+#pragma clang diagnostic ignored "-Wswitch-default"
+#pragma clang diagnostic ignored "-Wdeclaration-after-statement"
+#else
+#pragma GCC diagnostic ignored "-Wduplicated-branches"
+#endif
+#ifdef __cplusplus
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#pragma GCC diagnostic ignored "-Wzero-as-null-pointer-constant"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wuseless-cast"
+#endif
+#else
+#pragma GCC diagnostic ignored "-Wbad-function-cast"
+#endif
+
+/* No compiler may fuse a product with a sum of its own accord: that would change bits. What was set before comes back
+   at the end; clang can remember it on x86 only. */
+#if defined(__clang__)
+#if __clang_major__ >= 12 && defined(__x86_64__)
+#pragma float_control(push)
+#endif
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+/* Firmware in C unwinds no stack: what debuggers need goes where it is not loaded. gcc has no option for that in a
+   file. */
+#if defined(SPECDEC_FREESTANDING) && defined(__OPTIMIZE_SIZE__) && defined(__ELF__) && !defined(__cplusplus) && \
+    !defined(__EXCEPTIONS)
+__asm__(".cfi_sections .debug_frame");
+#endif
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=off")
+/* Built for size: gcc 12 and newer know shorter, slower ways to load constants and to store zeros, which -Os leaves
+   out. (Not on 32-bit ARM: see SPECDEC__FOR_SIZE.) */
+#if __GNUC__ >= 12 && !defined(__arm__)
+#define SPECDEC__SMALLEST "Oz"
+#else
+#define SPECDEC__SMALLEST "Os"
+#endif
+#define SPECDEC__PRAGMA(text) _Pragma(#text)
+#define SPECDEC__OPTIMIZE(...) SPECDEC__PRAGMA(GCC optimize(__VA_ARGS__))
+/* The same without kernels: it comes to 3.5 KB less without these passes. */
+#if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
+SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
+#pragma GCC optimize("no-move-loop-invariants", "no-inline-functions-called-once", "no-tree-loop-im", "no-caller-saves")
+#pragma GCC optimize("no-optimize-sibling-calls", "no-tree-dominator-opts")
+#endif
+#endif
+
+/* The name under which this file includes itself, once per instruction set. */
+#ifdef SPECDEC_FILE
+#define SPECDEC__FILE SPECDEC_FILE
+#elif defined(__FILE_NAME__)
+#define SPECDEC__FILE __FILE_NAME__
+#else
+#define SPECDEC__FILE "specdec.h"
+#endif

@@ -1,0 +1,214 @@
+/* =====================================================================================================================
+ * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel >>model
+ *
+ * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
+ * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
+ * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order,
+ * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
+ * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
+ * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../kernel/kernel.h"
+#include "../model/model.h"
+
+/* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
+   or all of a value (f32). */
+typedef struct specdec__kv_type {
+    const char *name;
+    int multiple;                    /* dim is padded to a multiple of this */
+    int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
+    int tiles;                       /* 1: keys and values are tiles of codes, 0: floats of some size */
+    int halves;                      /* 1: half floats */
+} specdec__kv_type;
+
+enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
+static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
+    {"f16", 16, 64, 0, 1}, {"f32", 16, 128, 0, 0}, {"q8_0", 32, 34, 1, 0}};
+
+typedef struct specdec__segment {
+    int page, from, length; /* slots [from, from + length) of a page */
+    int start;              /* logical position of the first */
+} specdec__segment;
+
+typedef struct specdec__segments {
+    specdec__segment *at; /* capacity of them; those past count name spare pages */
+    int count, spare;
+    int room;              /* slots behind the last one, in its page, that are the view's to reserve */
+} specdec__segments;
+
+/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if
+   that is the view's own, then spare pages. */
+typedef struct specdec__view {
+    specdec__segments span[SPECDEC__SPANS];
+    int capacity; /* segments, in each span */
+    int length;   /* committed keys */
+    int position; /* what RoPE turns the next one by: length, if no keys were left out */
+} specdec__view;
+
+/* Pages of the layers of a span. */
+typedef struct specdec__pages {
+    int layers, window; /* window: keys that a query sees; 0: all */
+    int count, free_count; /* count 0: the model has no such layers */
+    size_t bytes;       /* of a page */
+    unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
+    int *free;          /* (free_count) pages that no view has */
+    int *views;         /* (count) how many views have a part in it */
+    int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
+} specdec__pages;
+
+/* What has been done to a view, so that others may do the same to theirs. */
+enum {
+    SPECDEC__KV_RESERVE,   /* for a nodes; b: that went well */
+    SPECDEC__KV_UNRESERVE,
+    SPECDEC__KV_COMMIT,    /* of nodes path[a]; path[a + b] stay nodes; b: -1: all behind them */
+    SPECDEC__KV_TRUNCATE,  /* to a keys */
+    SPECDEC__KV_SHARE,     /* b keys of another view, from a on */
+    SPECDEC__KV_KINDS
+};
+
+typedef struct specdec__kv_news {
+    int kind;
+    specdec__view *view;
+    const specdec__view *other; /* NULL: none */
+    int a, b;
+    const int *path;
+    int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
+} specdec__kv_news;
+
+typedef struct specdec__kv {
+    int type, kv_heads, dim /* padded head size */;
+    size_t head_bytes; /* keys and values of one page, layer and head */
+    size_t key_bytes;  /* keys alone: values lie behind them */
+    specdec__pages span[SPECDEC__SPANS];
+    void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
+    void *listener;
+} specdec__kv;
+
+#define SPECDEC__BEHIND 256 /* keys behind a window that stay, so that a text can be rewound a little */
+
+static int specdec__kv_find_type(const char *name)
+{
+    int i;
+
+    for (i = 0; i < SPECDEC__KV_TYPES; i++)
+        if (strcmp(specdec__kv_types[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+SPECDEC__FOR_SIZE
+static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena *arena)
+{
+    int i;
+
+    pages->count = count;
+    pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
+    pages->free = SPECDEC__TAKE(arena, int, count);
+    pages->views = SPECDEC__TAKE(arena, int, count);
+    for (i = 0; pages->free && i < count; i++)
+        pages->free[pages->free_count++] = count - 1 - i;
+}
+
+/* How many views of how many keys there is to be room for. */
+typedef struct specdec__room {
+    int views;
+    int length; /* keys of a view, at most */
+    int keys;   /* of all views, at most */
+    int most;   /* nodes of a step */
+} specdec__room;
+
+/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
+   pages, for the last page of each, which is its own. */
+static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
+{
+    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+
+    keys += 2 * room->most;
+    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
+        own = 0;
+        keys = specdec__min_int(room->length + 2 * room->most,
+                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
+        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
+    }
+    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+}
+
+static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
+                             specdec__arena *arena)
+{
+    int span;
+
+    memset(kv, 0, sizeof *kv);
+    kv->type = type;
+    kv->kv_heads = model->kv_heads;
+    kv->dim = specdec__round_up(model->head_dim, specdec__kv_types[type].multiple);
+    kv->key_bytes = (size_t)kv->dim * SPECDEC__KEYS / 32 * (size_t)specdec__kv_types[type].bytes_per_32;
+    kv->head_bytes = 2 * kv->key_bytes;
+    if (specdec__kv_types[type].tiles)
+        kv->head_bytes = kv->key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)kv->dim);
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__pages *pages = &kv->span[span];
+
+        pages->layers = model->span_layers[span];
+        pages->window = span == SPECDEC__WINDOW ? model->window : 0;
+        pages->bytes = specdec__size_multiply(kv->head_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
+        if (model->span_used[span])
+            specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
+    }
+}
+
+/* All its pages. */
+static size_t specdec__kv_bytes(const specdec__kv *kv)
+{
+    size_t bytes = 0;
+    int span;
+
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        bytes += (size_t)kv->span[span].count * kv->span[span].bytes;
+    return bytes;
+}
+
+SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span, int page, int layer, int head)
+{
+    const specdec__pages *pages = &kv->span[span];
+
+    return pages->memory + (size_t)page * pages->bytes +
+           ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * kv->head_bytes;
+}
+
+/* Tells who listens what was done to a view. */
+SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, const specdec__view *other,
+                                      int a, int b, const int *path)
+{
+    specdec__kv_news news;
+
+    if (!SPECDEC__CLUSTER || !kv->tell)
+        return;
+    news.kind = kind;
+    news.view = view;
+    news.other = other;
+    news.a = a;
+    news.b = b;
+    news.path = path;
+    kv->tell(kv->listener, &news);
+}
+
+/* One view less has a part in a page. */
+static void specdec__pages_drop(specdec__pages *pages, int page)
+{
+    if (--pages->views[page] == 0)
+        pages->free[pages->free_count++] = page;
+}
+
+static void specdec__view_init(specdec__view *view, int capacity, specdec__arena *arena)
+{
+    int span;
+
+    memset(view, 0, sizeof *view);
+    view->capacity = capacity;
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+}

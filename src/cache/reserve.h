@@ -1,0 +1,383 @@
+/* --- reserving: logical position p lies in slot p % 64 of a page -------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../quant/tiles.h"
+#include "../kernel/kernel.h"
+#include "../model/model.h"
+#include "kv.h"
+
+/* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what
+   other views do to these pages must not move the nodes that are reserved. */
+static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
+{
+    const int used = view->length % SPECDEC__KEYS;
+    int span;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+        const specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+
+        s->room = 0;
+        if (last && used && last->from + last->length == used && kv->span[span].views[last->page] == 1)
+            s->room = SPECDEC__KEYS - used;
+    }
+}
+
+/* The slot (page * 64 + place) of reserved node i. */
+static int specdec__view_reserved_slot(const specdec__view *view, int span, int i)
+{
+    const specdec__segments *s = &view->span[span];
+    const int used = view->length % SPECDEC__KEYS;
+    const int page = i < s->room ? s->at[s->count - 1].page
+                                 : s->at[s->count + (s->room ? i - s->room : i + used) / SPECDEC__KEYS].page;
+
+    return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
+}
+
+/* Hands out a page to one view; -1: none is left. */
+static int specdec__pages_take(specdec__pages *pages)
+{
+    int page;
+
+    if (!pages->free_count)
+        return -1;
+    page = pages->free[--pages->free_count];
+    pages->views[page] = 1;
+    if (page == pages->touched) /* memory is cleared, and so used, when it is first needed */
+        memset(pages->memory + (size_t)pages->touched++ * pages->bytes, 0, pages->bytes);
+    return page;
+}
+
+/* A view that wants to go on within its last page, of which other views have a part, gets a copy of its own. Returns 0
+   when pages run out. */
+static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
+{
+    specdec__pages *pages = &kv->span[span];
+    specdec__segments *s = &view->span[span];
+    specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+    const int used = view->length % SPECDEC__KEYS;
+    int page;
+
+    if (!pages->count || !last || !used || s->room || s->spare || last->from + last->length != used)
+        return 1;
+    if (pages->views[last->page] > 1) {
+        page = specdec__pages_take(pages);
+        if (page < 0)
+            return 0;
+        memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
+               pages->bytes);
+        specdec__pages_drop(pages, last->page);
+        last->page = page;
+    }
+    s->room = SPECDEC__KEYS - used;
+    return 1;
+}
+
+/* Slots that are reserved: nodes 0 to this - 1 have theirs. */
+static int specdec__view_reserved(const specdec__view *view, const specdec__kv *kv)
+{
+    int span, least = 1 << 30;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        const specdec__segments *s = &view->span[span];
+        const int spare = s->spare * SPECDEC__KEYS, used = view->length % SPECDEC__KEYS;
+
+        if (kv->span[span].count)
+            least = specdec__min_int(least, s->room ? s->room + spare : specdec__max_int(spare - used, 0));
+    }
+    return least;
+}
+
+/* Makes room for n nodes behind the committed tokens. Returns 0 when pages run out. */
+static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
+{
+    int span;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__pages *pages = &kv->span[span];
+        specdec__segments *s = &view->span[span];
+        int slots;
+
+        if (!specdec__view_own(view, kv, span))
+            return 0;
+        slots = s->room ? n - s->room : n + view->length % SPECDEC__KEYS;
+        while (pages->count && s->spare * SPECDEC__KEYS < slots) {
+            specdec__segment *spare = &s->at[s->count + s->spare];
+
+            if (!pages->free_count || s->count + s->spare >= view->capacity)
+                return 0;
+            memset(spare, 0, sizeof *spare);
+            spare->page = specdec__pages_take(pages);
+            s->spare++;
+        }
+    }
+    return 1;
+}
+
+/* The same. Those who listen hear of it when it has changed something. */
+static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
+{
+    const int before = SPECDEC__CLUSTER && kv->tell ? specdec__view_reserved(view, kv) : 0;
+    const int enough = specdec__view_extend(view, kv, n);
+
+    if (SPECDEC__CLUSTER && (!enough || before < n))
+        specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
+    return enough;
+}
+
+/* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
+SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv *kv, int slot, int d)
+{
+    return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (kv->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
+}
+
+/* Where dimension d of an 8-bit value stands in its half of a page. */
+SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
+{
+    const int place = slot % SPECDEC__KEYS;
+
+    return SPECDEC__KEYS * sizeof(float) + (size_t)(d / SPECDEC__ROWS * SPECDEC__KEYS + place / 4 * 4) * SPECDEC__ROWS +
+           (size_t)(d % SPECDEC__ROWS * 4 + place % 4);
+}
+
+/* Copies an 8-bit key and value to another place; both from the keys of a page and head on. */
+static void specdec__kv_copy_codes(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b)
+{
+    const unsigned char *v = from + kv->key_bytes, *old;
+    unsigned char *v_to = to + kv->key_bytes, *own;
+    int d, i;
+
+    for (d = 0; d < kv->dim; d += 32) {
+        old = from + specdec__kv_tile_block(kv, a, d);
+        own = to + specdec__kv_tile_block(kv, b, d);
+        memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
+        specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS,
+                                  own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+    }
+    memcpy(v_to + (size_t)(b % SPECDEC__KEYS) * 4, v + (size_t)(a % SPECDEC__KEYS) * 4, 4);
+    for (d = 0; d < kv->dim; d += SPECDEC__ROWS) {
+        old = v + specdec__kv_value_code(a, d);
+        own = v_to + specdec__kv_value_code(b, d);
+        for (i = 0; i < SPECDEC__ROWS; i++)
+            own[i * 4] = old[i * 4];
+    }
+}
+
+/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another. */
+static void specdec__kv_copy_run(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b,
+                                 int count)
+{
+    const size_t dim = (size_t)kv->dim, size = kv->type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count;
+    const size_t old = (size_t)a, own = (size_t)b;
+    size_t d;
+    int i;
+
+    if (specdec__kv_types[kv->type].tiles) {
+        for (i = 0; i < count; i++)
+            specdec__kv_copy_codes(kv, from, a + i, to, b + i);
+        return;
+    }
+    memcpy(to + kv->key_bytes + own * dim * size, from + kv->key_bytes + old * dim * size, n * dim * size);
+    for (d = 0; d < dim; d++)
+        memcpy(to + (d * SPECDEC__KEYS + own) * size, from + (d * SPECDEC__KEYS + old) * size, n * size);
+}
+
+/* Copies one slot to another, all layers and heads of a span: a key and a value. */
+static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
+{
+    int layer, head;
+
+    for (layer = 0; layer < kv->span[span].layers; layer++)
+        for (head = 0; head < kv->kv_heads; head++)
+            specdec__kv_copy_run(kv, specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer, head),
+                                 from % SPECDEC__KEYS,
+                                 specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer, head), to % SPECDEC__KEYS, 1);
+}
+
+/* Returns the pages that no later query's window reaches, but for a few. */
+static void specdec__view_release(specdec__view *view, specdec__pages *pages, specdec__segments *s)
+{
+    const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__BEHIND : 0;
+    int gone = 0;
+
+    while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)
+        specdec__pages_drop(pages, s->at[gone++].page);
+    if (gone)
+        memmove(s->at, s->at + gone, (size_t)(s->count + s->spare - gone) * sizeof *s->at);
+    s->count -= gone;
+}
+
+/* Returns the spare pages. */
+static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
+{
+    int span, had = 0;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        for (had |= s->spare; s->spare;)
+            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
+    }
+    if (had)
+        specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
+}
+
+/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens, and the next `stay` of path as nodes
+   from 0 on; with stay = -1 all behind them keep their slots. Also where another view has come to share the last page:
+   that one sees what is committed, and goes on in a copy. */
+static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
+{
+    int rooms[SPECDEC__SPANS], span, i, left, room, at;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        rooms[span] = s->room - count;
+        for (i = 0; i < count + stay + (stay < 0) && kv->span[span].count; i++)
+            if (path[i] != i)
+                specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, span, path[i]),
+                                      specdec__view_reserved_slot(view, span, i));
+        room = specdec__min_int(s->room, count);
+        if (room)
+            s->at[s->count - 1].length += room;
+        for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* the first spare page: a segment */
+            specdec__segment *last = &s->at[s->count++];
+
+            s->spare--;
+            last->start = view->length + count - left;
+            last->from = last->start % SPECDEC__KEYS;
+            last->length = at = specdec__min_int(left, SPECDEC__KEYS - last->from);
+        }
+    }
+    view->length += count;
+    view->position += count;
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        specdec__view_release(view, &kv->span[span], &view->span[span]);
+    specdec__view_settle(view, kv);
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        view->span[span].room = specdec__max_int(view->span[span].room, rooms[span]);
+    specdec__kv_tell(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
+}
+
+static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
+{
+    specdec__view_keep(view, kv, path, count, 0);
+}
+
+/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
+static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+{
+    const specdec__segments *s = &view->span[span];
+    const int window = kv->span[span].window;
+    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
+
+    for (i = 0; i < s->count && at < end; i++)
+        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
+            at = s->at[i].start + s->at[i].length;
+    return at >= end || !kv->span[span].count;
+}
+
+/* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a
+   window would reach pages that were returned. */
+static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
+{
+    int span;
+
+    specdec__view_unreserve(view, kv);
+    specdec__kv_tell(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        if (length < view->length && !specdec__view_holds(view, kv, span, 0, length))
+            length = 0;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        while (s->count && s->at[s->count - 1].start >= length)
+            specdec__pages_drop(&kv->span[span], s->at[--s->count].page);
+        if (s->count)
+            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
+                                                          length - s->at[s->count - 1].start);
+    }
+    if (length < view->length) {
+        view->position -= view->length - length;
+        view->length = length;
+    }
+    specdec__view_settle(view, kv);
+}
+
+/* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
+   pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
+   returned; what was put stays until the view is truncated. */
+static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
+                                               int from, int count)
+{
+    const int end = from + count;
+    int span, i;
+
+    specdec__view_unreserve(view, kv);
+    specdec__kv_tell(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+        const specdec__segments *source = &other->span[span];
+
+        if (!specdec__view_holds(other, kv, span, from, end))
+            return 0;
+        for (i = 0; i < source->count; i++) {
+            const specdec__segment *a = &source->at[i];
+            const int first = specdec__max_int(a->start, from), last = specdec__min_int(a->start + a->length, end);
+
+            if (first >= last)
+                continue;
+            if (s->count == view->capacity)
+                return 0;
+            s->at[s->count].page = a->page;
+            s->at[s->count].from = a->from + first - a->start;
+            s->at[s->count].length = last - first;
+            s->at[s->count++].start = view->length + first - from;
+            kv->span[span].views[a->page]++;
+        }
+    }
+    view->length += count;
+    view->position = other->position - (other->length - end);
+    specdec__view_settle(view, kv);
+    return 1;
+}
+SPECDEC__FOR_SPEED
+
+/* The last segment that starts at or before a logical position. */
+static const specdec__segment *specdec__view_segment(const specdec__segments *segments, int position)
+{
+    int low = 0, high = segments->count - 1;
+
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+
+        if (segments->at[middle].start <= position)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &segments->at[low];
+}
+
+/* The page that has logical positions [from, from + count), all committed, position p in slot p % 64; -1: none. */
+static int specdec__view_page(const specdec__segments *segments, int from, int count)
+{
+    const specdec__segment *s = specdec__view_segment(segments, from);
+
+    return from + count <= s->start + s->length && (s->from - s->start) % SPECDEC__KEYS == 0 ? s->page : -1;
+}
+
+/* The slots of logical positions [from, from + count), all committed. */
+static void specdec__view_slots(const specdec__segments *segments, int from, int count, int *slots)
+{
+    const specdec__segment *s = specdec__view_segment(segments, from);
+    int i = 0;
+
+    for (; i < count; s++) {
+        int at = from + i - s->start;
+
+        for (; i < count && at < s->length; i++, at++)
+            slots[i] = s->page * SPECDEC__KEYS + s->from + at;
+    }
+}

@@ -1,0 +1,315 @@
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../forward/context.h"
+#include "wire.h"
+
+static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
+
+/* The rank with layers that is so many, 1 or -1, from a rank. */
+static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
+{
+    return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
+}
+
+/* The last rank with layers. */
+static int specdec__link_last(const specdec__link *link)
+{
+    return specdec__link_stage_at(link, link->cluster.ranks, -1);
+}
+
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
+
+/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+static void specdec__link_give_up(specdec__link *link)
+{
+    SPECDEC__STORE(&link->stop, 1);
+    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
+}
+
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
+
+/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
+   do. */
+static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!rank || rank != link->drafter || own == rank || (!own && !link->met))
+        return 0;
+    if (link->lost)
+        return 1;
+    link->lost = 1;
+    if (!own) {
+        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
+        specdec__link_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
+    }
+    link->lost = 2;
+    return 1;
+}
+
+/* Sends a message, of whose header the rest is filled in. */
+static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
+                               int floats)
+{
+    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
+    const int urgent = kind >= SPECDEC__WIRE_READY;
+
+    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put(message, SPECDEC__WIRE_KIND,
+                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
+    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent[to]++);
+    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
+    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
+    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
+    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
+    if ((link->lost == 2 && to == link->drafter) ||
+        link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
+        specdec__link_lose(link, to, "it cannot be reached"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Sends an urgent message of up to two words, or with a text, to a rank. */
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    const size_t length = text ? strlen(text) : 0;
+
+    memset(message, 0, sizeof message);
+    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
+    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
+    if (text)
+        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
+    specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
+}
+
+/* The same to all others whom it concerns. */
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_DOOM || i != link->drafter))
+            specdec__link_urgent(link, i, kind, run, 0, text);
+}
+
+/* What a rank has sent makes no sense. */
+static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
+{
+    if (link->failed.code || specdec__link_lose(link, rank, what))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Notes that a run is doomed: it ends between two layers, if it is under way. */
+static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
+{
+    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
+    if (run == link->run)
+        SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Another rank has given up. */
+static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+{
+    const uint32_t length = specdec__wire_get(words, 0);
+
+    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
+                  length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
+    SPECDEC__STORE(&link->stop, 1);
+}
+
+/* The guess with a number; NULL: it is not known, or not any more. */
+static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+{
+    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+
+    return number && guess->number == number ? guess : NULL;
+}
+
+/* A guess takes its place, in that of an old one. */
+static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+{
+    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+
+    memset(guess, 0, sizeof *guess);
+    guess->number = number;
+    guess->token = (int32_t)(word & 0xffffff);
+    guess->share = (unsigned char)(word >> 24);
+}
+
+/* One more time that something took; pauses count little. */
+static void specdec__guess_see(double *mean, double seconds)
+{
+    seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
+    *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
+}
+
+/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
+static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+{
+    const double now = specdec__os_seconds();
+
+    if (begun && begun == text->told)
+        specdec__guess_see(&link->late, now - text->told_at);
+    if (!begun)
+        specdec__guess_see(&link->pace, now - link->guessed_at);
+    link->guessed_at = now;
+}
+
+/* Guesses have come. Those behind tokens that were taken back since are read and forgotten. Returns 0 when they make no
+   sense. */
+static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+{
+    specdec__wire_reader in = {words, count, 0};
+    const int view = specdec__wire_int(&in, 0, link->view_count - 1);
+    const uint32_t epoch = specdec__wire_word(&in);
+    const int begun = specdec__wire_int(&in, 0, 1 << 30);
+    uint32_t number = specdec__wire_word(&in);
+    specdec__guessed *text = &link->guessed[view];
+    const int counts = !in.bad && epoch == text->epoch && begun <= text->told;
+
+    if (counts)
+        specdec__guess_time(link, text, begun);
+    if (counts && begun) {
+        text->root = number - 1;
+        text->count = begun;
+        specdec__guess_put(link, text->root, 0);
+    }
+    while (!in.bad && in.left) {
+        const uint32_t head = specdec__wire_word(&in), first = number;
+        int children = (int)(head & 15);
+        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+
+        in.bad |= !children || children > in.left || !(head >> 4);
+        for (; !in.bad && children; children--, number++) {
+            const uint32_t word = specdec__wire_word(&in);
+
+            if (counts && parent)
+                specdec__guess_put(link, number, word);
+        }
+        if (counts && parent && parent->number == first - (head >> 4)) {
+            parent->first = first;
+            parent->count = (unsigned char)(number - first);
+        }
+    }
+    link->fresh |= counts;
+    return !in.bad;
+}
+
+/* An urgent message has come. */
+static void specdec__link_hear(specdec__link *link, const unsigned char *message)
+{
+    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
+    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
+
+    link->heard[rank] = specdec__os_seconds();
+    if (words < 2) {
+        specdec__link_nonsense(link, rank, "an urgent message of no words");
+        return;
+    }
+    switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_READY:
+        link->ready += !link->is_ready[rank];
+        link->is_ready[rank] = 1;
+        if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
+            !link->failed.code) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
+                          "%d", rank, specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+        break;
+    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
+    case SPECDEC__WIRE_DONE:
+        link->done = run;
+        link->stage = 1e-6 * specdec__wire_get(first, 0);
+        break;
+    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_GUESSES:
+        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+            specdec__link_nonsense(link, rank, "guesses that make no sense");
+        break;
+    default: break;
+    }
+}
+
+/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+static void specdec__link_watch(specdec__link *link)
+{
+    const double now = specdec__os_seconds(), silence = link->cluster.silence;
+    int i;
+
+    if (!(silence > 0) || link->failed.code)
+        return;
+    if (now - link->beaten > silence / 8) {
+        link->beaten = now;
+        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+    }
+    for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
+        if (link->heard[i] > 0 && now - link->heard[i] > silence &&
+            !specdec__link_lose(link, i, "it was not heard of for too long")) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", i,
+                          (int)(1000 * (now - link->heard[i])));
+            specdec__link_give_up(link);
+        }
+}
+
+/* Reads what is urgent. */
+static void specdec__link_poll(specdec__link *link)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    size_t size;
+
+    while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
+        if (link->failed.code)
+            return;
+        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_hear(link, message);
+        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
+                          specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+    }
+    specdec__link_watch(link);
+}
+
+/* Between two layers. */
+static void specdec__link_between(specdec__context *c)
+{
+    specdec__link *link = (specdec__link *)c->link;
+
+    if (link->cluster.layer)
+        link->cluster.layer(link->cluster.user_data, c->n);
+    specdec__link_poll(link);
+}
+
+/* The next message of a rank, in link->in. Returns 0 while there is none. */
+static int specdec__link_receive(specdec__link *link, int rank, int kind)
+{
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
+    uint32_t is;
+
+    if (!size || link->failed.code)
+        return 0;
+    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
+             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
+             : SPECDEC__WIRE_KINDS << 8;
+    link->heard[rank] = specdec__os_seconds();
+    if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++)
+        return 1;
+    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
+    return 0;
+}

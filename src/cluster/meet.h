@@ -1,0 +1,155 @@
+/* --- ranks find each other ---------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/vocabulary.h"
+#include "../model/bind.h"
+#include "../cache/kv.h"
+#include "../forward/context.h"
+#include "wire.h"
+#include "link.h"
+#include "orders.h"
+#include "guesses.h"
+
+/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
+   keys are stored, and how many; who has which layers. */
+static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
+                                          const specdec_cluster *cluster)
+{
+    const specdec__bytes file = c->model->gguf.file;
+    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
+    const size_t step = (file.size - head) / 256 + 1;
+    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
+    unsigned char numbers[6 * 4];
+    size_t at;
+    int i;
+
+    for (at = head; at < file.size; at += step)
+        hash = specdec__hash(hash, file.data + at, 1);
+    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
+    specdec__wire_put(numbers, 1, (uint32_t)room->views);
+    specdec__wire_put(numbers, 2, (uint32_t)room->length);
+    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
+    specdec__wire_put(numbers, 4, (uint32_t)room->most);
+    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
+    hash = specdec__hash(hash, numbers, sizeof numbers);
+    for (i = 0; i < cluster->ranks; i++) {
+        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
+        hash = specdec__hash(hash, numbers, 4);
+    }
+    return hash;
+}
+
+/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
+   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
+static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
+{
+    unsigned char numbers[2 * 4];
+    uint64_t hash;
+    uint32_t id, most = 1;
+
+    specdec__wire_put(numbers, 0, (uint32_t)texts);
+    specdec__wire_put(numbers, 1, (uint32_t)length);
+    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
+    while (most <= vocab->count / 2)
+        most *= 2;
+    for (id = 0; id < most && id < vocab->count; id++) {
+        const specdec__bytes text = specdec__vocab_text(vocab, id);
+
+        hash = specdec__hash(hash, text.data, text.size);
+    }
+    return hash;
+}
+
+/* Takes what rank 0 needs to know of a draft rank. */
+static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
+{
+    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
+    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
+    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+
+    if (!link)
+        return;
+    link->guessed = guessed;
+    link->guesses = guesses;
+    link->guess_count = count;
+}
+
+/* Takes what a rank needs beside its context. Views are entered later. */
+static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
+                                         specdec__arena *arena)
+{
+    const int most_words = 2 * (8 + 3 * room->most) + 256;
+    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
+    specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
+    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
+    const int drafter = specdec__model_drafter(cluster);
+
+    if (!cluster->rank && drafter)
+        specdec__link_take_guesses(link, room, arena);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return NULL;
+    link->drafter = drafter;
+    link->cluster = *cluster;
+    link->context = c;
+    link->views = views;
+    link->view_count = room->views;
+    link->length = room->length;
+    link->in = in;
+    link->out = out;
+    link->room = bytes;
+    link->most_words = most_words;
+    link->fingerprint = specdec__link_fingerprint(c, room, cluster);
+    c->link = link;
+    c->between = specdec__link_between;
+    if (!cluster->rank && specdec__link_last(link)) {
+        c->elsewhere = specdec__link_run;
+        c->kv.tell = specdec__link_tell;
+        c->kv.listener = link;
+    }
+    return link;
+}
+
+/* Rank 0 waits until all others are ready; these say so. */
+static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
+{
+    const int others = link->cluster.ranks - 1;
+
+    if (specdec__link_rank(link)) {
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    } else {
+        while (link->ready < others && !link->failed.code) {
+            specdec__link_poll(link);
+            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
+                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
+        }
+        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
+            specdec__link_give_up(link);
+        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        link->met = 1;
+    }
+    return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
+}
+
+/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+static void specdec__link_end(specdec__link *link)
+{
+    if (link->failed.code || link->ended)
+        return;
+    if (specdec__link_rank(link)) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
+        specdec__link_give_up(link);
+    } else {
+        if (link->drafter)
+            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+        if (specdec__link_last(link))
+            specdec__link_order(link, SPECDEC__WIRE_END, 0);
+        specdec__link_flush(link, 0);
+    }
+    link->ended = 1;
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,214 @@
+/* --- orders, as rank 0 gives them --------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/pool.h"
+#include "../cache/kv.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "wire.h"
+#include "link.h"
+
+/* Sends the orders that wait, with rows of x behind them. */
+static void specdec__link_flush(specdec__link *link, int rows)
+{
+    const specdec__context *c = link->context;
+    const int floats = rows ? c->model->embedding : 0;
+    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    int i;
+
+    for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
+        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
+    if (link->words && !link->failed.code) {
+        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
+                           link->out, link->words, rows, floats);
+    }
+    link->words = 0;
+}
+
+/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
+{
+    unsigned char *at;
+
+    if (link->words + 1 + count > link->most_words)
+        specdec__link_flush(link, 0);
+    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
+    link->words += 1 + count;
+    return at + 4;
+}
+
+/* The number of a view. */
+static int specdec__link_view(const specdec__link *link, const specdec__view *view)
+{
+    int i = 0;
+
+    while (i < link->view_count - 1 && link->views[i] != view)
+        i++;
+    return i;
+}
+
+/* The engine has done something to a view of the target: the others shall, too. */
+static void specdec__link_tell(void *listener, const specdec__kv_news *news)
+{
+    specdec__link *link = (specdec__link *)listener;
+    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
+    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
+    int i;
+
+    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
+    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 2, (uint32_t)news->a);
+    specdec__wire_put(to, 3, (uint32_t)news->b);
+    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
+    link->renumbers = commits ? 0 : link->renumbers;
+}
+
+/* Tells the other ranks that a run is doomed. */
+static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
+{
+    if (!flight->back && !flight->doomed)
+        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
+    flight->doomed = 1;
+}
+
+static void specdec__link_land(specdec__link *link)
+{
+    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
+}
+
+/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+static int specdec__link_answer(specdec__link *link)
+{
+    specdec__wire_flight *flight = &link->flights[0];
+    const int last = specdec__link_last(link);
+    double longest;
+    uint32_t rows;
+
+    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+        return 0;
+    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
+        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
+        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
+        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        specdec__link_nonsense(link, last, "states that were not asked for");
+        return 0;
+    }
+    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
+    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->back = 1;
+    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
+    if (!flight->rows)
+        specdec__link_land(link);
+    return 1;
+}
+
+/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
+   machine, and is not cancelled. */
+static void specdec__link_output(specdec__link *link)
+{
+    specdec__context *c = link->context;
+    const int count = link->flights[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int *cancel = c->pool->cancel, never = 0, i;
+
+    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
+        c->rows[i] = i;
+    }
+    c->row_count = count;
+    c->pool->cancel = &never;
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    c->pool->cancel = cancel;
+}
+
+/* The oldest run, which is back, is taken: its rows become logits. */
+static specdec_result specdec__link_take_in(specdec__link *link)
+{
+    const specdec__wire_flight flight = link->flights[0];
+
+    if (!flight.doomed && !flight.result)
+        specdec__link_output(link);
+    specdec__link_land(link);
+    return flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
+}
+
+/* Whether a run that has rows is back, or never will be. Runs before it are taken, as nobody waits for them. */
+static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
+{
+    specdec__wire_flight *last;
+    specdec_result result;
+
+    for (;;) {
+        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
+            continue;
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+        if (!link->flight_count || link->flights[0].run > run)
+            return SPECDEC_OK;
+        last = &link->flights[link->flight_count - 1];
+        if (link->flights[0].run == run && link->flights[0].back)
+            break;
+        if (last->run == run && last->rows && SPECDEC__LOAD(link->context->pool->cancel))
+            specdec__link_doom(link, last);
+        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+    }
+    result = specdec__link_take_in(link);
+    return result ? specdec__fail(error, result, "cancelled") : SPECDEC_OK;
+}
+
+/* The order for the batch that the context has prepared. */
+static void specdec__link_play(specdec__link *link)
+{
+    const specdec__context *c = link->context;
+    const specdec__batch *batch = c->batch;
+    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
+    int i;
+
+    specdec__wire_put(to, 0, ++link->run);
+    specdec__wire_put(to, 1, 0);
+    specdec__wire_put(to, 2, 0);
+    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 4, (uint32_t)c->n);
+    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
+        const int wanted = !batch->wanted || batch->wanted[i];
+
+        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
+        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
+        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
+    }
+}
+
+/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
+   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
+   their way. */
+static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
+{
+    specdec__link *link = (specdec__link *)c->link;
+    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
+    specdec__wire_flight *flight;
+    double now;
+
+    while (!link->failed.code && !link->flying && link->flight_count > most)
+        specdec__link_await(link, link->flights[0].run, NULL);
+    if (!link->flying && SPECDEC__LOAD(c->pool->cancel))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_play(link);
+    specdec__link_flush(link, c->model->layers ? c->n : 0);
+    if (link->failed.code)
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    flight = &link->flights[link->flight_count++];
+    memset(flight, 0, sizeof *flight);
+    flight->run = link->run;
+    flight->rows = c->row_count;
+    now = specdec__os_seconds();
+    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
+    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
+}

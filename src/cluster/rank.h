@@ -1,0 +1,289 @@
+/* --- orders, as other ranks obey them ----------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "wire.h"
+#include "link.h"
+#include "orders.h"
+
+static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
+{
+    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
+}
+
+static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_unreserve(n->view, &link->context->kv);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__context *c = link->context;
+    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (n->path[i] <= (i ? n->path[i - 1] : -1))
+            return 0;
+    if (n->a > link->length - n->view->length ||
+        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
+        return 0;
+    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
+        return 0;
+    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
+    if (!known)
+        specdec__view_commit(n->view, &c->kv, n->path, n->a);
+    return 1;
+}
+
+static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_truncate(n->view, &link->context->kv, n->a);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
+{
+    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
+        return 0;
+    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
+    link->nodes = 0;
+    return 1;
+}
+
+static const struct {
+    int (*obey)(specdec__link *link, const specdec__kv_news *news);
+} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                            {specdec__obey_truncate}, {specdec__obey_share}};
+
+/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    const int commits = kind == SPECDEC__KV_COMMIT;
+    specdec__kv_news news;
+    int other, count, i;
+
+    news.kind = kind;
+    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
+    other = specdec__wire_int(in, -1, link->view_count - 1);
+    news.other = other < 0 ? NULL : link->views[other];
+    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
+    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
+    news.renumbers = specdec__wire_int(in, 0, c->most);
+    news.path = c->path;
+    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
+    if (in->bad || in->left != count || count > c->most)
+        return 0;
+    for (i = 0; i < count; i++)
+        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
+    return !in->bad && specdec__obey_table[kind].obey(link, &news);
+}
+
+/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
+{
+    const specdec__context *c = link->context;
+
+    for (; node >= 0; node = c->parents[node]) {
+        const int parent = c->parents[node];
+
+        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
+            return 0;
+    }
+    return 1;
+}
+
+/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    int i, mixed = 0, view = 0;
+
+    for (i = done; i < done + n; i++) {
+        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
+        c->parents[i] = specdec__wire_int(in, -1, i - 1);
+        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
+        c->wanted[i] = (unsigned char)(view & 1);
+        view >>= 1;
+        c->views[i] = link->views[view];
+        mixed |= i > done && c->views[i] != c->views[i - 1];
+        if (in->bad || (done && (mixed || view != link->flown)) ||
+            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
+            return 0;
+    }
+    for (i = 0; i < done; i++)
+        c->views[i] = link->views[view];
+    link->flown = mixed ? -1 : view;
+    return 1;
+}
+
+/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
+   that came, or NULL. Returns 0 when it makes no sense. */
+static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
+{
+    specdec__context *c = link->context;
+    const int width = c->model->embedding, n = batch->n - batch->done;
+    const double start = specdec__os_seconds();
+    specdec_error error;
+    specdec_result result;
+    int i;
+
+    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+    for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
+    SPECDEC__STORE(&link->stop, 0);
+    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
+    *empty |= result == SPECDEC_ERROR_CANCELLED;
+    if (link->failed.code || (result && result != SPECDEC_ERROR_CANCELLED))
+        return 0;
+    link->runs++;
+    link->run_nodes += n;
+    link->kept_nodes += *empty ? 0 : n;
+    link->stage = specdec__os_seconds() - start;
+    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    return 1;
+}
+
+/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+{
+    specdec__context *c = link->context;
+    const unsigned char *x;
+    const uint32_t run = specdec__wire_word(in);
+    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
+    const int done = specdec__wire_int(in, 0, link->nodes);
+    const int n = specdec__wire_int(in, 1, c->most - done);
+    specdec__batch batch;
+
+    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
+        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        return 0;
+    link->run = run;
+    link->longest = 1e-6 * longest;
+    link->nodes = done + n;
+    if (doomed)
+        specdec__link_hear_doom(link, run);
+    x = rows ? in->at : NULL;
+    batch = specdec__forward_batch(c, done, done + n);
+    batch.wanted = c->wanted;
+    return specdec__link_stage(link, &batch, x, empty);
+}
+
+/* Microseconds of the run on the slowest rank so far. */
+static uint32_t specdec__link_longest(const specdec__link *link)
+{
+    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+}
+
+/* The last rank's answer to a run: the rows that are wanted, or none. */
+static void specdec__link_reply(specdec__link *link, int empty)
+{
+    const specdec__context *c = link->context;
+    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
+    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int i;
+
+    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
+        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
+    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
+}
+
+/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+static void specdec__link_pass(specdec__link *link, int played, int empty)
+{
+    specdec__context *c = link->context;
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+
+    if (!specdec__model_ends(c->model)) {
+        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
+        if (played >= 0) {
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
+        }
+        link->words = words;
+        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
+    } else if (played >= 0) {
+        specdec__link_reply(link, empty);
+    }
+    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
+}
+
+/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
+   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
+{
+    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
+    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in;
+    int sane = 1;
+
+    in.at = order + 4;
+    in.left = (int)(head >> 8);
+    in.bad = 0;
+    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
+        return 0;
+    at += 1 + in.left;
+    if (kind == SPECDEC__WIRE_PLAY) {
+        *played = at - 1 - in.left;
+        sane = at == words && specdec__obey_play(link, &in, rows, empty);
+    } else if (kind == SPECDEC__WIRE_END) {
+        link->ended = 1;
+    } else {
+        sane = specdec__obey_news(link, (int)kind, &in);
+    }
+    return sane ? 1 + (int)(head >> 8) : 0;
+}
+
+/* Obeys all orders of a message, and passes it on. */
+static void specdec__link_obey(specdec__link *link)
+{
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
+    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
+    int played = -1, empty = 0;
+
+    for (; took && at < words; at += took)
+        took = specdec__link_obey_order(link, at, words, &played, &empty);
+    if (!took || (rows && played < 0))
+        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
+                               "orders that make no sense");
+    else
+        specdec__link_pass(link, played, empty);
+}
+
+/* Obeys the rank before this one until that is told to end, or until something fails. */
+static specdec_result specdec__link_serve(specdec__link *link)
+{
+    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
+    double start;
+
+    while (!link->ended) {
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return link->failed.code;
+        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
+            if (!link->failed.code)
+                link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            continue;
+        }
+        start = specdec__os_seconds();
+        specdec__link_obey(link);
+        link->working += specdec__os_seconds() - start;
+    }
+    return SPECDEC_DONE;
+}

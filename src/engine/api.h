@@ -1,0 +1,899 @@
+/* =====================================================================================================================
+ * >>public (private): bodies of the API. May call: every section above
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/pool.h"
+#include "../kernel/kernel.h"
+#include "../kernel/dispatch.h"
+#include "../text/vocabulary.h"
+#include "../text/load.h"
+#include "../text/tokenize.h"
+#include "../text/decode.h"
+#include "../text/stop.h"
+#include "../text/chat.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "../cluster/wire.h"
+#include "../cluster/rank.h"
+#include "../cluster/meet.h"
+#include "../speculation/ngram.h"
+#include "../speculation/ngram_file.h"
+#include "../speculation/draft.h"
+#include "../speculation/draft_ngram.h"
+#include "stream.h"
+#include "engine.h"
+#include "layout.h"
+#include "sequences.h"
+#include "runs.h"
+#include "prefill.h"
+#include "slide.h"
+#include "plan.h"
+#include "../cluster/draft_rank.h"
+#include "work.h"
+
+const char *specdec_result_text(specdec_result result)
+{
+    static const char *const texts[SPECDEC_RESULT_COUNT] = {
+#define SPECDEC__RESULT(name, text) text,
+        SPECDEC_RESULTS(SPECDEC__RESULT)
+#undef SPECDEC__RESULT
+    };
+
+    return (unsigned)result < SPECDEC_RESULT_COUNT ? texts[result] : "unknown result";
+}
+
+const char *specdec_version(void) { return SPECDEC_VERSION; }
+
+const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
+
+/* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
+static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
+
+/* An arena over a block, from its first aligned byte; it is full exactly when the block is below
+   specdec__block_bytes. */
+static specdec__arena specdec__block_arena(void *memory, size_t bytes)
+{
+    specdec__arena arena;
+    size_t skip = (size_t)(-(uintptr_t)memory & (SPECDEC__CACHE_LINE - 1));
+
+    arena.base = (unsigned char *)memory + skip;
+    arena.size = bytes < SPECDEC__CACHE_LINE - 1 ? 0 : bytes - (SPECDEC__CACHE_LINE - 1);
+    arena.used = 0;
+    return arena;
+}
+
+/* Bytes of a block for what an arena has counted; *bytes is left alone on failure. */
+static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
+{
+    size_t needed = specdec__block_bytes(arena->used);
+
+    if (needed == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the configuration needs more than all memory");
+    *bytes = needed;
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
+}
+
+/* Refuses a call with a NULL where something must be. */
+static specdec_result specdec__is_missing(specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
+}
+
+/* Refuses a call on no text, on one that is closed, or one without what it needs (given: it has that). */
+static specdec_result specdec__check_call(specdec *t, int given)
+{
+    if (!t)
+        return SPECDEC_ERROR_ARGUMENT;
+    if (!t->open)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
+    if (SPECDEC__CLUSTER && t->engine->link && t->engine->link->cluster.rank)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
+    return given ? SPECDEC_OK : specdec__is_missing(&t->error);
+}
+
+/* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
+   here. */
+static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_settings *settings, specdec_error *error)
+{
+    specdec__stop_scan stop;
+
+    return specdec__stream_check(settings, &stop, error);
+}
+
+/* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
+static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result;
+
+    specdec__engine_parts(e, arena);
+    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
+        (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
+        result = specdec__engine_repack(e, arena, error);
+    return result;
+}
+
+/* An engine that is only measured lies on the stack, in several parts: no frame is to be large. This is the last. */
+static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
+                                                         specdec__kernels *kernels, specdec__drafter *drafters,
+                                                         size_t *bytes, specdec_error *error)
+{
+    specdec__arena arena = {NULL, 0, 0};
+    specdec__engine engine;
+    specdec_result result;
+
+    memset(&engine, 0, sizeof engine);
+    engine.config = *config;
+    memcpy(engine.own, own, sizeof engine.own);
+    engine.kernels = kernels;
+    engine.drafters = drafters;
+    SPECDEC__TAKE(&arena, specdec__engine, 1);
+    result = specdec__engine_build(&engine, &arena, error);
+    if (!result)
+        result = specdec__counted_bytes(&arena, bytes, error);
+    specdec__engine_close(&engine);
+    return result;
+}
+
+/* The one before. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
+                                                               size_t *bytes, specdec_error *error)
+{
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__kernels kernels;
+
+    memset(drafters, 0, sizeof drafters);
+    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+}
+
+/* The others: one for each model. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
+                                                                int count, size_t *bytes, specdec_error *error)
+{
+    specdec__model model;
+
+    memset(&model, 0, sizeof model);
+    own[count] = &model;
+    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
+                                           : specdec__measure_parts(config, own, bytes, error);
+}
+
+specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
+{
+    specdec__model *own[SPECDEC__MAX_MODELS];
+
+    if (!config || !bytes)
+        return specdec__is_missing(error);
+    return specdec__measure_models(config, own, 0, bytes, error);
+}
+
+specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
+                            specdec_error *error)
+{
+    specdec__arena arena;
+    specdec__engine *e;
+    size_t needed;
+    specdec_result result;
+
+    if (!engine)
+        return specdec__is_missing(error);
+    *engine = NULL;
+    result = specdec_memory_needed(config, &needed, error);
+    if (result)
+        return result;
+    if (!memory || bytes < needed)
+        return specdec__too_small(memory ? bytes : 0, needed, error);
+    arena = specdec__block_arena(memory, needed);
+    e = SPECDEC__TAKE(&arena, specdec__engine, 1);
+    e->config = *config;
+    e->memory_bytes = needed;
+    result = specdec__engine_build(e, &arena, error);
+    if (!result)
+        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, error) /* a file has changed */
+                                        : specdec__engine_start(e, error);
+    if (result) {
+        specdec__pool_deinit(&e->pool);
+        specdec__engine_close(e);
+        return result;
+    }
+    *engine = &e->texts[0];
+    return SPECDEC_OK;
+}
+
+void specdec_deinit(specdec *t)
+{
+    if (!t)
+        return;
+    specdec__ahead_forget(t, 0);
+    if (SPECDEC__CLUSTER && t->engine->link)
+        specdec__link_end(t->engine->link);
+    specdec__pool_deinit(&t->engine->pool);
+    specdec__engine_close(t->engine);
+}
+
+specdec_result specdec_serve(specdec *t)
+{
+    specdec__link *link = t ? t->engine->link : NULL;
+    specdec_result result;
+
+    if (!t || !SPECDEC__CLUSTER || !link || !link->cluster.rank)
+        return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
+                 : SPECDEC_ERROR_ARGUMENT;
+    t->engine->pool.cancel = &link->stop;
+    result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
+    t->stats.steps = link->runs;
+    t->stats.drafted = link->run_nodes;
+    t->stats.accepted = link->kept_nodes;
+    t->stats.seconds = link->working;
+    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
+}
+
+specdec_result specdec_open(specdec *t, specdec **opened)
+{
+    if (!t || !opened)
+        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    *opened = NULL;
+    if (!SPECDEC__STREAMS)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+    *opened = specdec__engine_vacancy(t->engine);
+    if (!*opened)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "all of the %d texts are open (config.texts)",
+                             t->engine->room.views);
+    specdec__engine_open(*opened);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_fork(specdec *t, specdec **fork)
+{
+    specdec_result result = specdec__check_call(t, fork != NULL);
+
+    if (fork)
+        *fork = NULL;
+    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+        return result;
+    specdec__engine_copy(*fork, t);
+    specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
+    return SPECDEC_OK;
+}
+
+void specdec_close(specdec *t)
+{
+    if (!t || !t->open)
+        return;
+    specdec__engine_disown(t, 0);
+    specdec__engine_vacate(t);
+}
+
+specdec *specdec_child(specdec *t, int i)
+{
+    specdec *found = NULL;
+    int at = t ? t->answer_from : 0, k;
+
+    for (; SPECDEC__STREAMS && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+        found = NULL;
+        for (k = 0; k < t->engine->room.views; k++) {
+            specdec *x = &t->engine->texts[k];
+
+            if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
+                found = x;
+        }
+        if (!found)
+            break;
+    }
+    return found;
+}
+
+/* Appends bytes to what is being restored, as far as there is room. */
+static void specdec__restore_bytes(const unsigned char *from, size_t count, char *bytes, size_t room, size_t *length)
+{
+    if (*length < room)
+        memcpy(bytes + *length, from, count < room - *length ? count : room - *length);
+    *length += count;
+}
+
+/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. Without the place
+   of the one that ended it (the text was loaded): none. */
+static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
+{
+    const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
+    size_t known = 0, more;
+    int i;
+
+    for (i = t->answer_from; i < t->handed_out; i++, known += more)
+        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+    if (stream.held_count > t->stream.held_count)
+        known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
+    return known < back || (t->stop.stopped && !back) ? 0 : known - back;
+}
+
+/* What is being restored: where to, and which bytes of a text's own are sure. */
+typedef struct specdec__restoring {
+    unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
+    char *bytes;
+    size_t room, *length;
+    size_t known;
+    specdec__stop_scan stop;
+} specdec__restoring;
+
+/* Appends the first bytes of t->token_text, as far as no stop string ends the answer. */
+static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
+{
+    const size_t out = r->known < count ? r->known : count;
+    size_t written;
+
+    r->known -= out;
+    specdec__restore_bytes(t->token_text, out, r->bytes, r->room, r->length);
+    r->stop.stopped = t->stop.cut && out < count;
+    specdec__stop_push(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
+    specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
+}
+
+/* Appends what is held back. */
+static void specdec__restore_held(specdec__restoring *r)
+{
+    if (!r->stop.stopped)
+        specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
+}
+
+/* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
+static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
+{
+    specdec *child = specdec_child(t, 0);
+    specdec__text_stream stream;
+    specdec__restoring r;
+    size_t more;
+    int i, k = 0;
+
+    r.piece = piece;
+    r.bytes = bytes;
+    r.room = room;
+    r.length = length;
+    specdec__stream_check(&t->settings, &r.stop, NULL);
+    specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                               t->settings.show_special);
+    r.known = specdec__restore_known(t, stream);
+    for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
+        if (i >= t->handed_out && specdec__stream_ended(t, i))
+            break; /* by settings that came later */
+        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__restore_text(t, &r, more);
+        if (child && child->fork_at == i + 1 && !r.stop.stopped) {
+            specdec__restore_held(&r);
+            specdec__restore(child, piece, bytes, room, length);
+            child = specdec_child(t, ++k);
+        }
+    }
+    if (!r.stop.stopped)
+        specdec__restore_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
+    specdec__restore_held(&r);
+}
+
+specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+{
+    specdec_result result = specdec__check_call(t, length && (bytes || !room));
+
+    if (result)
+        return result;
+    *length = 0;
+    specdec__restore(t, t->piece + t->freed, bytes, room, length);
+    return *length <= room ? SPECDEC_OK
+                           : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
+                                           "for %zu", *length, room);
+}
+
+/* The index of n-grams; NULL, and an error: the engine has none. */
+static specdec__ngram *specdec__seen(specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    int i;
+
+    for (i = 0; SPECDEC__NGRAMS && i < e->drafter_count; i++)
+        if (e->drafters[i].drafting == SPECDEC_DRAFT_NGRAM)
+            return (specdec__ngram *)e->drafters[i].state;
+    specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this engine does not draft from n-grams");
+    return NULL;
+}
+
+specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    const specdec__ngram *index;
+
+    if (!t || !bytes)
+        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    index = specdec__seen(t);
+    if (!SPECDEC__NGRAMS || !index)
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
+}
+
+specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+{
+    specdec__ngram *index;
+
+    if (!t || !data)
+        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    index = specdec__seen(t);
+    if (!SPECDEC__NGRAMS || !index)
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__ngram_load(index, specdec__draft_ngram_fingerprint(&t->model->vocab), t->model->vocab_size, data,
+                               size, &t->error);
+}
+
+specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+{
+    specdec_result result = specdec__check_call(t, settings != NULL);
+    unsigned char held[SPECDEC__STOP_MAX_BYTES];
+    specdec__stop_scan stop;
+    size_t count = 0;
+
+    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
+        return result;
+    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
+        specdec__engine_unstock(t);
+    specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
+    if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
+        count = t->freed;
+        memcpy(held, t->piece, count);
+        t->freed = 0;
+    }
+    count += specdec__stop_end(&t->stop, held + count);
+    specdec__stream_rescan(t, &stop, held, count);
+    t->stream.show_special = settings->show_special;
+    specdec__ahead_forget(t, t->count);
+    t->settings = *settings;
+    return SPECDEC_OK;
+}
+
+void specdec_get_settings(const specdec *t, specdec_settings *settings)
+{
+    if (t && settings)
+        *settings = t->settings;
+}
+
+/* Text straight into the engine's own token buffer, behind the text. A special token that takes the white space behind
+   it with it does so here, too. */
+static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
+    const int flags = !t->handed_out                                             ? SPECDEC_TOKENIZE_BEGIN
+                      : specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0
+                                                                                 : SPECDEC_TOKENIZE_INSIDE;
+    size_t count, room = (size_t)specdec__max_int(t->context - t->handed_out, 0);
+    specdec_result result;
+
+    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    if (special && !flags && specdec__vocab_strips(v, specdec__vocab_text(v, last)))
+        for (; length && memchr(" \t\r\n\v\f", text[0], 6); length--)
+            text++;
+    if (length > t->engine->chat_bytes)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
+    result = specdec__tokenize(v, text, length, flags | special, t->tokens + t->count, room, &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
+                             count, specdec__max_int((int)room - 1, 0));
+    if (result)
+        return result;
+    return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
+}
+
+specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+{
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, 0);
+}
+
+specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+{
+    return specdec_prompt_logits(t, tokens, count, NULL);
+}
+
+specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+{
+    specdec_result result = specdec__check_call(t, 1);
+
+    specdec__rows wanted = specdec__forward_wanted(0);
+
+    wanted.logits = logits;
+    return result ? result
+                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+}
+
+specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
+                                     float *states)
+{
+    specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
+    specdec__rows wanted = specdec__forward_wanted(0);
+    int i;
+
+    if (!result && specdec__in_cluster(&t->engine->config))
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its states on other ranks");
+    for (i = 0; !result && i < layer_count; i++)
+        if (layers[i] < SPECDEC_STATE_FINAL || layers[i] > t->model->layers)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "states after %d layers: the target has %d",
+                                 layers[i], t->model->layers);
+    wanted.taps.layers = layers;
+    wanted.taps.count = layer_count;
+    wanted.taps.out = states;
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+}
+
+/* The text of the token that ends a text; empty when there is none. */
+static specdec__bytes specdec__chat_end(const specdec__vocab *v)
+{
+    static const specdec__bytes none = {NULL, 0};
+
+    return v->eos < 0 ? none : specdec__vocab_text(v, (uint32_t)v->eos);
+}
+
+/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
+   the answer, the part behind the end token otherwise. Returns its length, even when there is no room. */
+static size_t specdec__chat_end_turn(const specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    const specdec__vocab *v = &t->model->vocab;
+    const char *after = e->chat->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from, needed = 0;
+    specdec__bytes end;
+
+    if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
+        specdec__chat_close(e->chat, SPECDEC_ASSISTANT, specdec__chat_end(v), e->chat_text, e->chat_bytes, &needed);
+        return needed;
+    }
+    end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
+    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
+    from = from < size ? from + end.size : 0;
+    specdec__chat_append(e->chat_text, e->chat_bytes, &needed, after + from, size - from);
+    return needed;
+}
+
+specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+{
+    size_t needed = 0;
+    specdec_result result = specdec__check_call(t, messages != NULL);
+
+    if (result)
+        return result;
+    if (!SPECDEC__CHATS)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
+    if (!t->engine->chat)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model names no chat format that is known: config.chat_format chooses one");
+    if (count < 1)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if (t->handed_out)
+        needed = specdec__chat_end_turn(t);
+    result = specdec__chat_render(t->engine->chat, specdec__chat_end(&t->model->vocab), t->handed_out > 0, messages,
+                                  count, t->engine->chat_text, t->engine->chat_bytes, &needed, &t->error);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", needed,
+                             t->engine->chat_bytes);
+    return result ? result : specdec__prompt_text(t, t->engine->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
+}
+
+/* Makes sure that there is a token to hand out; with work = 0 without a step. */
+static specdec_result specdec__next_token(specdec *t, int work)
+{
+    specdec_result result;
+    int gone;
+
+    if (!t->count)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
+    t->cancelled = 0;
+    for (;;) {
+        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT && (gone = specdec__engine_slides(t)) > 0)
+            specdec__engine_slide(t, gone);
+        t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
+        if (t->finished) {
+            specdec__engine_unbear(t); /* nobody gets to where these children would fork off */
+            return SPECDEC_DONE;
+        }
+        if (t->handed_out < t->count)
+            return SPECDEC_OK;
+        result = t->failed;
+        t->failed = SPECDEC_OK;
+        if (result && t->error.code != result) /* another call has failed since */
+            return specdec__fail(&t->error, result, "%s", specdec_result_text(result));
+        if (!result && !work)
+            return SPECDEC_PENDING;
+        if (!result)
+            result = specdec__engine_step(t->engine, t);
+        if (result)
+            return specdec__engine_uncancel(t, result);
+    }
+}
+
+specdec_result specdec_work(specdec *t)
+{
+    if (!t)
+        return SPECDEC_ERROR_ARGUMENT;
+    if (t->engine->room.views > 1)
+        return specdec__engine_step(t->engine, NULL);
+    if (!specdec__engine_make_ready(t)) /* the only text */
+        return SPECDEC_DONE;
+    t->failed = specdec__engine_step(t->engine, t);
+    if (t->failed == SPECDEC_ERROR_CANCELLED) /* that is told by the next call, and ends no other one */
+        SPECDEC__STORE(&t->cancel, 0);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+{
+    specdec_result result = specdec__check_call(t, tokens && count);
+    int from;
+
+    if (result)
+        return result;
+    t->before.count = 0;
+    result = specdec__next_token(t, 1);
+    if (result && result != SPECDEC_DONE)
+        specdec__engine_unslide(t);
+    from = t->handed_out;
+    *tokens = t->tokens + from;
+    *count = 0;
+    if (result)
+        return result;
+    while (t->handed_out < t->count && !specdec__stream_ended(t, t->handed_out))
+        t->handed_out++;
+    *count = t->handed_out - from;
+    return SPECDEC_OK;
+}
+
+/* The next piece that is not empty, into t->piece. */
+static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
+{
+    specdec_result result;
+    size_t more;
+
+    do {
+        int was_finished = t->finished;
+        unsigned char rest[3];
+
+        result = specdec__next_token(t, work);
+        if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
+            more = specdec__text_stream_end(&t->stream, rest);
+            specdec__stop_push(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
+            if (!t->stop.stopped)
+                *written += specdec__stop_end(&t->stop, t->piece + *written);
+        }
+        if (result)
+            return result;
+        result = specdec__text_stream_push(&t->stream, &t->model->vocab, t->tokens[t->handed_out], t->token_text,
+                                           t->text_room, &more, &t->error);
+        if (result)
+            return result;
+        t->handed_out++;
+        result = specdec__stop_push(&t->stop, t->token_text, more, t->piece, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES,
+                                    written, &t->error);
+    } while (!result && !*written);
+    return result;
+}
+
+static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piece)
+{
+    specdec_result result = specdec__check_call(t, piece != NULL);
+    specdec__text_stream stream;
+    specdec__stop_scan stop;
+    int handed_out;
+
+    if (result)
+        return result;
+    piece->bytes = (const char *)t->piece;
+    piece->length = t->freed;
+    t->freed = 0;
+    if (piece->length)
+        return SPECDEC_OK;
+    stream = t->stream;
+    stop = t->stop;
+    handed_out = t->handed_out;
+    t->before.count = 0;
+    result = specdec__next_piece(t, work, &piece->length);
+    if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
+        specdec__engine_unslide(t);
+        t->stream = stream; /* tokens whose text was held back are in stock again */
+        t->stop = stop;
+        t->handed_out = handed_out;
+        piece->length = 0;
+    }
+    return result;
+}
+
+specdec_result specdec_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+
+specdec_result specdec_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+
+specdec_stop specdec_stopped(const specdec *t, int *which)
+{
+    specdec_stop stop = SPECDEC_STOP_NONE;
+
+    if (t && t->finished)
+        stop = specdec__stream_ended(t, t->handed_out);
+    else if (t && t->cancelled)
+        stop = SPECDEC_STOP_CANCELLED;
+    if (which)
+        *which = stop == SPECDEC_STOP_STRING ? t->stop.stopped - 1
+                 : stop == SPECDEC_STOP_END  ? t->tokens[t->handed_out - 1]
+                                             : -1;
+    return stop;
+}
+
+void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
+{
+    if (tokens)
+        *tokens = t ? t->tokens : NULL;
+    if (count)
+        *count = t ? t->handed_out : 0;
+}
+
+specdec_result specdec_rewind(specdec *t, int count)
+{
+    specdec_result result = specdec__check_call(t, 1);
+
+    if (result)
+        return result;
+    if (count < 0 || count > t->handed_out)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
+    if (count < t->handed_out) { /* else the stock stays */
+        specdec__engine_disown(t, count);
+        specdec__engine_forget(t, count);
+        t->count = t->handed_out = count;
+        t->from_row = 0;
+    }
+    t->cancelled = 0;
+    if (t->failed != SPECDEC_ERROR_CANCELLED)
+        t->failed = SPECDEC_OK;
+    specdec__stream_answer(t);
+    return SPECDEC_OK;
+}
+
+void specdec_cancel(specdec *t)
+{
+    if (t)
+        SPECDEC__STORE(&t->cancel, 1);
+}
+
+void specdec_get_stats(const specdec *t, specdec_stats *stats)
+{
+    specdec_tree_count *trees, moving;
+    int i, j;
+
+    if (!t || !stats)
+        return;
+    *stats = t->stats;
+    trees = stats->trees;
+    for (i = 1; i < SPECDEC_STATS_TREES; i++) {
+        moving = trees[i];
+        for (j = i; j > 0 && trees[j - 1].steps < moving.steps; j--)
+            trees[j] = trees[j - 1];
+        trees[j] = moving;
+    }
+}
+
+void specdec_get_info(const specdec *t, specdec_info *info)
+{
+    const specdec__model *m;
+    const specdec__pages *pages;
+    int i;
+
+    if (!t || !info)
+        return;
+    m = t->model;
+    memset(info, 0, sizeof *info);
+    info->isa = t->engine->kernels->name;
+    info->kv = t->engine->config.kv;
+    info->chat_format = t->engine->chat ? t->engine->chat->name : NULL;
+    info->threads = SPECDEC__OS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
+    info->context = t->context;
+    info->vocabulary = m->vocab_size;
+    info->layers = m->layers;
+    info->embedding = m->embedding;
+    info->texts = t->engine->room.views;
+    for (i = 0; i < info->texts; i++)
+        info->open_texts += t->engine->texts[i].open;
+    pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
+    info->fork_token = t->engine->fork_token;
+    info->child_token = t->engine->child_token;
+    info->cache = pages->count * SPECDEC__KEYS;
+    info->cache_free = pages->free_count * SPECDEC__KEYS;
+    info->memory_bytes = t->engine->memory_bytes;
+    info->weight_bytes = m->weight_bytes;
+    info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
+    for (i = 0; i < t->engine->drafter_count; i++)
+        info->kv_bytes += t->engine->drafters[i].kv_bytes;
+    info->products_per_token = m->weight_products;
+}
+
+const specdec_model *specdec_get_model(const specdec *t) { return t ? t->model : NULL; }
+
+specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+{
+    specdec_result result = specdec__check_call(t, logprob != NULL);
+
+    if (result)
+        return result;
+    if (!t->logprobs || at < 0 || at >= t->handed_out || t->logprobs[at] > 0)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, t->handed_out,
+                             t->logprobs ? "it was not written" : "config.logprobs is 0");
+    logprob->token = t->tokens[at];
+    logprob->logprob = t->logprobs[at];
+    logprob->best = t->best + (size_t)at * (size_t)t->best_count;
+    logprob->count = specdec__min_int(t->best_count, t->model->vocab_size);
+    return SPECDEC_OK;
+}
+
+/* May these nodes hang below the text? */
+static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
+{
+    const int vocab = t->model->vocab_size;
+    int i;
+
+    if (count < 0 || count > t->engine->target.most - 1 || (!count && !t->handed_out))
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count,
+                             !t->handed_out, t->engine->target.most - 1);
+    for (i = 0; i < count; i++)
+        if (parents[i] < -1 || parents[i] >= i)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
+        else if (tokens[i] < 0 || tokens[i] >= vocab)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
+                                 (int)tokens[i], vocab);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
+    specdec__context *c;
+    specdec__rows none;
+    specdec__batch batch;
+    size_t row;
+    int i, root;
+
+    if (result || (result = specdec__nodes_check(t, tokens, parents, count)) != SPECDEC_OK)
+        return result;
+    c = &t->engine->target;
+    root = t->handed_out > 0;
+    none = specdec__forward_wanted(t->handed_out);
+    specdec__engine_reroot(t, t->handed_out);
+    if (t->view.length < t->handed_out - 1)
+        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+    if (result)
+        return result;
+    if (root) {
+        c->tokens[0] = t->tokens[t->handed_out - 1];
+        c->parents[0] = -1;
+    }
+    for (i = 0; i < count; i++) {
+        c->tokens[root + i] = tokens[i];
+        c->parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
+    }
+    batch = specdec__forward_alone(c, &t->view, 0, count + root);
+    t->engine->pool.cancel = &t->cancel;
+    t->engine->row_of = NULL;
+    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    specdec__view_unreserve(&t->view, &c->kv);
+    if (result || !logits)
+        return result;
+    row = (size_t)t->model->vocab_size;
+    if (!root)
+        memset(logits, 0, row * sizeof *logits);
+    memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
+    return SPECDEC_OK;
+}

@@ -1,0 +1,328 @@
+/* --- a tree of the caller's --------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../quant/types.h"
+#include "../quant/encode.h"
+#include "../kernel/dispatch.h"
+#include "../model/gguf.h"
+#include "../text/vocabulary.h"
+#include "../text/chat.h"
+#include "../model/model.h"
+#include "../speculation/tree.h"
+#include "engine.h"
+#include "layout.h"
+#include "api.h"
+
+specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+{
+    specdec_result result = specdec__check_call(t, tree != NULL);
+    specdec__engine *e;
+
+    if (result)
+        return result;
+    e = t->engine;
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_grows(&e->config))
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
+    result = specdec_tree_check(tree, &t->error);
+    if (result)
+        return result;
+    if (tree->n > e->config.tree_size || specdec_tree_depth(tree, NULL) > e->config.tree_depth)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT,
+                             "a tree of %d nodes and %d levels; the engine takes %d and %d", tree->n,
+                             specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
+    memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
+    memcpy(e->shape.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
+    e->shape.n = tree->n;
+    return SPECDEC_OK;
+}
+
+/* --- files and types ---------------------------------------------------------------------------------------------- */
+
+specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error)
+{
+    specdec__bytes file;
+    specdec_result result;
+
+    if (!gguf || !data)
+        return specdec__is_missing(error);
+    file.data = (const unsigned char *)data;
+    file.size = size;
+    result = specdec__gguf_open(gguf, file, error);
+    if (result)
+        memset(gguf, 0, sizeof *gguf); /* nothing of it was checked */
+    return result;
+}
+
+int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value)
+{
+    return gguf && key && value && specdec__gguf_find(gguf, key, value);
+}
+
+int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor)
+{
+    return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
+}
+
+/* A cursor at a caller's place in a file, between from and to: 0 stands for from. */
+static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
+
+    c.at = place < from ? from : place;
+    c.bad = c.at >= to;
+    return c;
+}
+
+int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair)
+{
+    specdec__cursor c;
+    size_t from;
+
+    if (!gguf || !place || !pair)
+        return 0;
+    c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
+    if (c.bad) /* none left */
+        return 0;
+    from = c.at;
+    pair->key = specdec__cursor_string(&c);
+    pair->value = specdec__cursor_value(&c);
+    if (c.bad)
+        return 0;
+    pair->record.data = gguf->file.data + from;
+    pair->record.size = c.at - from;
+    *place = c.at;
+    return 1;
+}
+
+int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor)
+{
+    specdec__cursor c;
+
+    if (!gguf || !place || !tensor)
+        return 0;
+    c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
+    if (c.bad || specdec__gguf_read_tensor(gguf, &c, tensor))
+        return 0;
+    *place = c.at;
+    return 1;
+}
+
+int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string)
+{
+    specdec__cursor c;
+
+    if (!array || !place || !string || !array->is_array || array->type != SPECDEC_GGUF_STRING || *place >= array->bytes)
+        return 0;
+    c.data = array->items;
+    c.size = array->bytes;
+    c.at = *place;
+    c.bad = 0;
+    *string = specdec__cursor_string(&c);
+    *place = c.bad ? *place : c.at;
+    return !c.bad;
+}
+
+/* Where item i of a value lies; NULL when there is none, or when items are of no fixed size. */
+static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
+{
+    size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
+
+    return size && i < value->bytes / size ? value->items + (size_t)i * size : NULL;
+}
+
+int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out)
+{
+    const unsigned char *at = specdec__gguf_item(value, i);
+
+    return at && out && specdec__gguf_integer(value->type, at, out);
+}
+
+int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
+{
+    const unsigned char *at = specdec__gguf_item(value, i);
+    uint64_t bits;
+    int64_t integer;
+
+    if (!at || !out)
+        return 0;
+    if (value->type == SPECDEC_GGUF_F32) {
+        *out = (double)specdec__load_f32(at);
+    } else if (value->type == SPECDEC_GGUF_F64) {
+        bits = specdec__load_u64(at);
+        memcpy(out, &bits, sizeof bits);
+    } else if (specdec__gguf_integer(value->type, at, &integer)) {
+        *out = value->type == SPECDEC_GGUF_U64 ? (double)specdec__load_u64(at) : (double)integer;
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t high,
+                                        int64_t *out, specdec_error *error)
+{
+    if (!gguf || !key || !out)
+        return specdec__is_missing(error);
+    return specdec__gguf_get_integer(gguf, key, 0, low, high, out, error);
+}
+
+specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
+{
+    if (!gguf || !key || !out)
+        return specdec__is_missing(error);
+    return specdec__gguf_get_float(gguf, key, out, error);
+}
+
+specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out,
+                                       specdec_error *error)
+{
+    specdec__bytes found;
+    specdec_result result;
+
+    if (!gguf || !key || !out)
+        return specdec__is_missing(error);
+    result = specdec__gguf_get_string(gguf, key, &found, error);
+    *out = result || !found.data ? *out : found;
+    return result;
+}
+
+/* What is public of a type; 0 and nothing when it is not known. */
+static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
+{
+    if (!known || !type)
+        return 0;
+    type->number = known->number;
+    type->name = known->name;
+    type->block = known->block;
+    type->bytes = known->bytes;
+    type->writable = !known->granule || specdec__quant_encoder_of(known);
+    return 1;
+}
+
+int specdec_type_by_number(uint32_t number, specdec_type *type)
+{
+    return specdec__type_show(specdec__quant_find(number), type);
+}
+
+int specdec_type_by_name(const char *name, specdec_type *type)
+{
+    uint32_t number = 0;
+    const specdec__quant_type *known = NULL;
+
+    for (; name && number < SPECDEC__TYPE_COUNT; number++) {
+        known = specdec__quant_find(number);
+        if (known && strcmp(known->name, name) == 0)
+            break;
+    }
+    return number < SPECDEC__TYPE_COUNT && specdec__type_show(known, type);
+}
+
+SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
+
+/* The type of a number that whole blocks of values are asked of; NULL, and an error, when there is none such. */
+static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes,
+                                                   specdec_error *error)
+{
+    const specdec__quant_type *type = specdec__quant_find(number);
+
+    *bytes = specdec__quant_bytes(number, values, values);
+    if (type && *bytes != SIZE_MAX)
+        return type;
+    if (!type)
+        specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "type %u is not known", (unsigned)number);
+    else
+        specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%llu values of %s, which come in blocks of %d, %s",
+                      (unsigned long long)values, type->name, type->block,
+                      values % type->block ? "are no whole blocks" : "are too many");
+    return NULL;
+}
+
+specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error)
+{
+    size_t size;
+
+    if (!bytes)
+        return specdec__is_missing(error);
+    if (!specdec__type_of(number, values, &size, error))
+        return SPECDEC_ERROR_ARGUMENT;
+    *bytes = size;
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out, specdec_error *error)
+{
+    size_t size;
+    const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
+
+    if (!type || (values && (!data || !out)))
+        return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
+    if (specdec__quant_left_out(type))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
+                             type->name);
+    specdec__quant_to_float(type, data, values, out);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
+                                       specdec_error *error)
+{
+    size_t size;
+    const specdec__quant_type *type = specdec__type_of(number, count, &size, error);
+    specdec_type about;
+
+    if (!specdec__type_show(type, &about) || (count && (!values || !out)))
+        return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
+    if (!about.writable)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
+    specdec__quant_from_float(type, values, count, out);
+    return SPECDEC_OK;
+}
+
+const char *specdec_isa_name(int index)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+        if (specdec__isas[i].fill && specdec__isas[i].present() && index-- == 0)
+            return specdec__isas[i].name;
+    return NULL;
+}
+
+int specdec_processors(void) { return specdec__os_processors(); }
+
+specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
+{
+    const specdec_model *m = model;
+    const specdec__chat_format *chat;
+
+    if (!m || !info)
+        return SPECDEC_ERROR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    chat =
+        m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
+    info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
+    info->chat_format = chat ? chat->name : NULL;
+    info->has_template = m->chat_template.data != NULL;
+    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
+    info->words = m->vocab.words ? m->vocab.words->name : NULL;
+    info->context = m->context;
+    info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
+    info->layers = m->layers;
+    info->embedding = m->embedding;
+    info->feed_forward = m->feed_forward;
+    info->heads = m->heads;
+    info->kv_heads = m->kv_heads;
+    info->head_size = m->head_dim;
+    info->experts = m->experts;
+    info->chosen = m->chosen;
+    info->window = m->window;
+    info->window_layers = m->span_layers[SPECDEC__WINDOW];
+    info->weight_bytes = m->weight_bytes;
+    info->products_per_token = m->weight_products;
+    info->gguf = &m->gguf;
+    return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,169 @@
+/* --- a prepared model --------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/pool.h"
+#include "../kernel/kernel.h"
+#include "../kernel/dispatch.h"
+#include "../text/vocabulary.h"
+#include "../text/tokenize.h"
+#include "../text/decode.h"
+#include "../model/open.h"
+#include "layout.h"
+#include "api.h"
+
+static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
+                                            specdec__arena *arena, specdec_error *error)
+{
+    int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
+    specdec__kernels unused;
+    specdec_result result;
+
+    memset(pool, 0, sizeof *pool);
+    memset(m, 0, sizeof *m);
+    if ((result = specdec__engine_check(config, 1, error)) != SPECDEC_OK ||
+        (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
+        return result;
+    result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
+    if (result || config->vocabulary_only)
+        return result;
+    threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
+    result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
+    if (!result && !config->weights_in_place)
+        result = specdec__model_repack(m, arena, pool, &config->hooks, error);
+    specdec__pool_deinit(pool);
+    return result;
+}
+
+specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
+{
+    specdec__arena arena = {NULL, 0, 0};
+    specdec__pool pool;
+    specdec_model model;
+    specdec_result result;
+
+    if (!config || !bytes)
+        return specdec__is_missing(error);
+    memset(&model, 0, sizeof model);
+    SPECDEC__TAKE(&arena, specdec_model, 1);
+    result = specdec__model_layout(config, &model, &pool, &arena, error);
+    if (!result)
+        result = specdec__counted_bytes(&arena, bytes, error);
+    specdec__model_deinit(&model);
+    return result;
+}
+
+specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t bytes,
+                                  specdec_error *error)
+{
+    specdec__arena arena;
+    specdec__pool pool;
+    size_t needed;
+    specdec_model *m;
+    specdec_result result;
+
+    if (!model)
+        return specdec__is_missing(error);
+    *model = NULL;
+    result = specdec_model_memory_needed(config, &needed, error);
+    if (result)
+        return result;
+    if (!memory || bytes < needed)
+        return specdec__too_small(memory ? bytes : 0, needed, error);
+    arena = specdec__block_arena(memory, needed);
+    m = SPECDEC__TAKE(&arena, specdec_model, 1);
+    result = specdec__model_layout(config, m, &pool, &arena, error);
+    if (!result && arena.used == SIZE_MAX)
+        result = specdec__too_small(bytes, needed, error);
+    if (result) {
+        specdec__model_deinit(m);
+        return result;
+    }
+    *model = m;
+    return SPECDEC_OK;
+}
+
+void specdec_model_deinit(specdec_model *model)
+{
+    if (model)
+        specdec__model_deinit(model);
+}
+
+size_t specdec_tokenize_memory(const specdec_model *model, size_t length)
+{
+    return model ? specdec__tokenize_scratch(&model->vocab, length) : 0;
+}
+
+specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags, int32_t *tokens,
+                                int capacity, int *count, void *memory, size_t bytes, specdec_error *error)
+{
+    size_t all = 0;
+    specdec_result result;
+
+    if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
+        return specdec__is_missing(error);
+    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    if (!model->vocab.count)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
+    if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
+    result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all,
+                               memory, bytes, error);
+    *count = (int)all;
+    return result;
+}
+
+specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
+                                  specdec_error *error)
+{
+    if (!model || !length || (size && !bytes))
+        return specdec__is_missing(error);
+    return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
+}
+
+/* Room that specdec_detokenize asks for: all tokens, and what the last of them may leave unfinished. */
+static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
+                                               int special, size_t *room, specdec_error *error)
+{
+    size_t more;
+    int i;
+
+    for (*room = 3, i = 0; i < count; i++) {
+        specdec_result result = specdec__token_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
+
+        if (result && result != SPECDEC_ERROR_BUFFER)
+            return result;
+        *room = specdec__size_add(*room, more);
+    }
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags, char *bytes,
+                                  size_t size, size_t *length, specdec_error *error)
+{
+    const int special = (flags & SPECDEC_TOKENIZE_SPECIAL) != 0;
+    unsigned char *out = (unsigned char *)bytes;
+    specdec__text_stream stream;
+    specdec_result result;
+    size_t room, more, at = 0;
+    int i;
+
+    if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
+        return specdec__is_missing(error);
+    result = specdec__detokenize_room(model, tokens, count, special, &room, error);
+    *length = result ? 0 : room;
+    if (result)
+        return result;
+    if (room > size)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", room, size);
+    specdec__text_stream_begin(&stream, &model->vocab, -1, special);
+    for (i = 0; i < count; i++) {
+        result = specdec__text_stream_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
+        if (result)
+            return result;
+        at += more;
+    }
+    *length = at + specdec__text_stream_end(&stream, out + at);
+    return SPECDEC_OK;
+}

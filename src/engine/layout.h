@@ -1,0 +1,590 @@
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/pool.h"
+#include "../base/lane.h"
+#include "../kernel/kernel.h"
+#include "../text/tokenize.h"
+#include "../model/model.h"
+#include "../model/bind.h"
+#include "../model/open.h"
+#include "../cache/kv.h"
+#include "../forward/context.h"
+#include "../cluster/wire.h"
+#include "../cluster/link.h"
+#include "../cluster/meet.h"
+#include "../speculation/tree.h"
+#include "../speculation/draft.h"
+#include "../speculation/draft_model.h"
+#include "../speculation/drafters.h"
+#include "../speculation/tune.h"
+#include "stream.h"
+#include "engine.h"
+
+SPECDEC__FOR_SIZE
+/* --- layout ------------------------------------------------------------------------------------------------------- */
+
+/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
+#define SPECDEC__ENGINE_LIMITS(X) \
+    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
+    X(context, 0, 1 << 24) \
+    X(batch, 0, 512) \
+    X(texts, 0, SPECDEC_MAX_TEXTS) \
+    X(forks, 0, 1 << 24) \
+    X(fork_depth, 0, 8) \
+    X(cache, 0, 1 << 30) \
+    X(slice, 0, 1 << 30) \
+    X(history, 0, 1 << 24) \
+    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
+    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
+    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
+    X(async, -1, SPECDEC_MAX_THREADS - 1) \
+    X(retrieval, 16, 1 << 24) \
+    X(retrieval_chunk, 0, SPECDEC__KEYS) \
+    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
+    X(tree_size, 2, SPECDEC__MAX_TREE) \
+    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+
+/* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
+static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
+{
+    static const struct {
+        const char *name;
+        int at, least, most; /* at: bytes from the configuration's first */
+    } limits[] = {
+#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
+        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
+#undef SPECDEC__ENGINE_LIMIT
+    };
+    int i, value;
+
+    for (i = 0; i < (for_model ? 1 : (int)SPECDEC__COUNT(limits)); i++) {
+        memcpy(&value, (const char *)c + limits[i].at, sizeof value); /* enums are as large as an int */
+        if (value && (value < limits[i].least || value > limits[i].most))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "config.%s is %d (%d to %d are possible; 0: the "
+                                 "default)", limits[i].name, value, limits[i].least, limits[i].most);
+    }
+    return SPECDEC_OK;
+}
+
+SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
+                                           sizeof(specdec_policy) == sizeof(int));
+
+static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
+
+/* Whether this is a rank that only drafts. */
+static int specdec__engine_guesses(const specdec_config *c)
+{
+    return SPECDEC__CLUSTER && c->cluster && c->cluster->rank && c->cluster->rank == specdec__model_drafter(c->cluster);
+}
+
+/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
+   the target, of which it has nothing. */
+static specdec_result specdec__engine_guesser(specdec_config *c, specdec_error *error)
+{
+    if (!specdec__source_given(&c->draft))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
+                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
+    c->target = c->draft;
+    c->drafting = SPECDEC_DRAFT_MODEL;
+    c->rule = SPECDEC_RULE_COUPLED;
+    c->policy = SPECDEC_POLICY_DYNAMIC;
+    c->async = c->logprobs = 0;
+    memset(&c->heads, 0, sizeof c->heads);
+    return SPECDEC_OK;
+}
+
+/* What goes together with a rank that only drafts. */
+static specdec_result specdec__engine_afar(const specdec_config *c, specdec_error *error)
+{
+    if (!SPECDEC__OS_THREADS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
+    if (c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
+                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
+    return SPECDEC_OK;
+}
+
+/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
+static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *error)
+{
+    const specdec_cluster *cluster = c->cluster;
+    specdec_result result;
+
+    if (!SPECDEC__CLUSTER)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
+    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
+        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
+                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
+    if (specdec__model_drafter(cluster) && (result = specdec__engine_afar(c, error)) != SPECDEC_OK)
+        return result;
+    if (specdec__engine_guesses(c))
+        return specdec__engine_guesser(c, error);
+    if (c->target.model || c->target.copy)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
+                             "each rank opens its part of it");
+    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
+                             "in a cluster");
+    if (cluster->rank) {
+        c->drafting = SPECDEC_DRAFT_OFF;
+        memset(&c->draft, 0, sizeof c->draft);
+        memset(&c->heads, 0, sizeof c->heads);
+    }
+    if (cluster->ranks == 1) /* has all layers */
+        c->cluster = NULL;
+    return SPECDEC_OK;
+}
+
+/* Fills in the defaults and refuses what is out of range. */
+static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
+{
+    int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
+    const specdec__drafter_kind *alone;
+
+    if (kv < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
+    c->kv = specdec__kv_types[kv].name;
+    if (specdec__engine_check(c, 0, error))
+        return SPECDEC_ERROR_ARGUMENT;
+    if (c->vocabulary_only)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
+    if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+    if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
+#ifdef SPECDEC_NO_THREADS
+    c->threads = 1;
+#endif
+    c->batch = c->batch ? c->batch : 64;
+    c->texts = c->texts ? c->texts : 1;
+    c->forks = c->forks ? c->forks : 16;
+    c->fork_depth = c->fork_depth ? c->fork_depth : 2;
+    alone = specdec__drafter_kind_of(c->drafting);
+    c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
+    if (c->policy == SPECDEC_POLICY_AUTO)
+        c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+    return c->cluster ? specdec__engine_cluster(c, error) : SPECDEC_OK;
+}
+
+/* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
+static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
+                                            const specdec__model **out, specdec__arena *arena, specdec_error *error)
+{
+    *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
+    if (source->model && !source->model->weight_bytes)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
+    if (source->model)
+        return SPECDEC_OK;
+    if (e->own_count == SPECDEC__MAX_MODELS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
+                             SPECDEC__MAX_MODELS);
+    return specdec__model_init(e->own[e->own_count++], source, 0, out == &e->target_model && !specdec__engine_guesses(
+                               &e->config) ? e->config.cluster : NULL, arena, error);
+}
+
+/* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
+   drawn. Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The
+   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are
+   static. */
+static int specdec__engine_grows(const specdec_config *c)
+{
+    return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
+}
+
+/* How the next token's guesses are accepted. At temperature 0 every rule is the same: the target's token is known. */
+static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
+{
+    return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
+}
+
+/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+
+/* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
+   gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
+   says so. */
+static int specdec__engine_beside(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
+
+    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep || c->rule != SPECDEC_RULE_COUPLED ||
+        (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
+        return 0;
+    return threads;
+}
+
+/* Candidates of a proposal, at most. */
+static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
+{
+    if (specdec__engine_beside(&e->config, kind))
+        return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
+    return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
+                                                             : e->config.tree_size;
+}
+
+/* What a drafter proposes with for each text. */
+static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+{
+    const int size = e->config.tree_size;
+    specdec__proposal counted, *p;
+    int i;
+
+    d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.views);
+    for (i = 0; i < e->room.views; i++) {
+        p = d->proposals ? &d->proposals[i] : &counted;
+        p->at = i;
+        specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
+        if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
+            p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
+    }
+}
+
+/* The tree that is always the same: a chain, or the best of its size and depth for a middling acceptance. */
+static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+{
+    static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
+    const int levels = e->drafter_count ? e->drafters[0].levels + 1 : SPECDEC_TREE_MAX_DEPTH;
+    const int depth = specdec__min_int(e->config.tree_depth, levels), width = (int)SPECDEC__COUNT(acceptance);
+    const int chain = e->drafter_count && e->drafters[0].kind->ranks == 1;
+    const int size = chain ? depth : depth > 2 ? e->config.tree_size : specdec__min_int(e->config.tree_size, width + 1);
+    size_t bytes = specdec_tree_memory(size, depth, width);
+    void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
+
+    specdec__draft_take_tree(&e->shape, e->config.tree_size, arena); /* specdec_set_tree may ask for a wider one */
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
+                         : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
+}
+
+/* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
+   at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
+static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
+{
+    e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
+    if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
+        e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
+    e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
+    e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
+    e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
+    e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
+}
+
+/* The table of texts, all of them free. */
+static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
+{
+    specdec counted, *t;
+    int i;
+
+    memset(&counted, 0, sizeof counted);
+    e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
+    e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
+    for (i = 0; i < e->room.views; i++) {
+        t = e->texts ? &e->texts[i] : &counted;
+        t->engine = e;
+        t->at = i;
+        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+    }
+}
+
+/* Shows drafters the target's cache. */
+static void specdec__engine_show(specdec__engine *e)
+{
+    int i, k;
+
+    for (i = 0; i < e->drafter_count; i++)
+        for (k = 0; e->texts && e->drafters[i].proposals && k < e->room.views; k++)
+            e->drafters[i].proposals[k].view = &e->texts[k].view;
+}
+
+/* As many threads, of those there are, as a model's step keeps busy between two barriers. */
+static int specdec__engine_threads(const specdec__model *model, int threads)
+{
+    size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
+
+    return busy < (size_t)threads ? (int)busy : threads;
+}
+
+/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
+}
+
+/* A drafter goes on while the target verifies, on threads that were started for that. */
+static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+{
+    specdec__ahead *a = e->ahead;
+    const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
+    const size_t room = (size_t)e->room.length + (size_t)e->config.tree_depth + (size_t)levels;
+    int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
+
+    if (!a)
+        return;
+    a->tokens = tokens;
+    a->drafter = d;
+    a->threads = specdec__engine_beside(&e->config, d->kind);
+    a->levels = levels;
+    a->nodes = e->room.most;
+    a->width = specdec__min_int(SPECDEC__AHEAD_RUN, e->config.tree_size); /* rows of logits that drafters have */
+    a->base = SPECDEC__AHEAD_CUTOFF;
+    a->left = a->patience = SPECDEC__AHEAD_FIRST;
+    specdec__lane_init(&a->lane, &e->pool, a->threads);
+}
+
+/* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
+static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
+                                          specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
+{
+    specdec__drafter *d = &e->drafters[e->drafter_count++];
+    const specdec_source *source = specdec__engine_source(&e->config, kind);
+    specdec__draft_setup setup;
+    specdec_result result;
+    int i;
+
+    memset(&setup, 0, sizeof setup);
+    d->drafting = drafting;
+    d->levels = SPECDEC_TREE_MAX_DEPTH;
+    if (specdec__engine_guesses(&e->config))
+        d->model = e->target_model;
+    for (i = 0; source && i < e->drafter_count - 1; i++)
+        if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
+            d->model = e->drafters[i].model;
+    if (source && !d->model && specdec__source_given(source) &&
+        (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
+        return result;
+    d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
+    if (SPECDEC__CLUSTER && e->config.cluster && d->model && d->model->reads.count)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
+                             "which are not here in a cluster");
+    if (d->model)
+        setup.threads = specdec__engine_threads(d->model, e->config.threads);
+    setup.config = &e->config;
+    setup.target = &e->target;
+    setup.room = &e->room;
+    specdec__engine_proposals(e, d, arena);
+    setup.capacity = specdec__engine_candidates(e, d->kind);
+    if (e->tune)
+        specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+    if (d->taps.count)
+        e->target.taps[1] = d->taps;
+    for (i = 0; d->proposals && i < e->room.views; i++)
+        d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+    if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))
+        specdec__engine_ahead(e, d, arena);
+    return result;
+}
+
+/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
+    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
+
+    return kind && kind->afar && afar ? kind->afar : kind;
+}
+
+/* Whether auto is to look at a kind of drafter. */
+static int specdec__engine_asks(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    int value = 1;
+
+    if (kind->asked)
+        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    return value != 0;
+}
+
+/* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
+   draws children from a distribution, the target draws for itself, whatever rule was chosen. */
+static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+{
+    const specdec_config *c = &e->config;
+    specdec_result result;
+    int i;
+
+    e->rule = c->rule;
+    for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
+        const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
+        const specdec_source *source = kind ? specdec__engine_source(c, kind) : NULL;
+        const int named = (int)c->drafting == i;
+        const int given = !source || kind->optional || specdec__source_given(source);
+
+        if (!kind && named)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
+                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
+        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given || !specdec__engine_asks(c, kind))))
+            continue;
+        if (!given)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
+                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
+            break; /* rules of rejection want the children of a node from one distribution */
+        if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
+            return result;
+    }
+    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind->draws))
+        e->rule = SPECDEC_RULE_TOP_K;
+    return SPECDEC_OK;
+}
+
+/* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
+   text, and the root that specdec_logits puts before them. */
+static void specdec__engine_room(specdec__engine *e)
+{
+    const specdec_config *c = &e->config;
+    specdec__room *room = &e->room;
+
+    room->views = c->texts;
+    room->length = c->context ? c->context : specdec__engine_guesses(c) ? 4096 : specdec__min_int(
+                       e->target_model->context, 4096);
+    room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
+    room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
+                                  specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+}
+
+/* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
+static specdec__room specdec__engine_own(const specdec__engine *e)
+{
+    static const specdec__room none = {1, 1, 1, 1};
+
+    return specdec__engine_guesses(&e->config) ? none : e->room;
+}
+
+/* How many threads lanes need for themselves. */
+static int specdec__engine_lane(const specdec_config *c)
+{
+    const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
+
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
+           (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
+}
+
+/* What a rank needs that only drafts. */
+static void specdec__engine_take_guesser(specdec__engine *e, specdec__arena *arena)
+{
+    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
+    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
+    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
+    int i;
+
+    for (i = 0; i < e->room.views; i++) {
+        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
+
+        if (texts)
+            texts[i].numbers = numbers;
+    }
+    if (!guesser)
+        return;
+    guesser->texts = texts;
+    guesser->number = 1;
+    e->guesser = guesser;
+}
+
+/* The link of a rank, and the lane of rank 0. */
+static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
+{
+    const specdec_cluster *cluster = e->config.cluster;
+    const int guesses = specdec__engine_guesses(&e->config);
+    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
+    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
+    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
+    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
+    int i;
+
+    if (guesses)
+        specdec__engine_take_guesser(e, arena);
+    if (!link || arena->used == SIZE_MAX)
+        return;
+    link->hooks = &e->config.hooks;
+    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
+                                                              e->config.context);
+    link->fingerprint = guesses ? link->draft_fingerprint : link->fingerprint;
+    if (guesses) {
+        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
+        specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
+    }
+    for (i = 0; i < e->room.views; i++)
+        link->views[i] = &e->texts[i].view;
+    e->link = link;
+    e->ranks = ranks;
+    ranks->link = link;
+    ranks->stage.context = &e->target;
+    ranks->pipe.node = node;
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
+}
+
+/* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
+static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+{
+    specdec_config *c = &e->config;
+    int kv = specdec__kv_find_type(c->kv);
+    specdec__room room;
+    specdec_result r;
+
+    if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
+        return r;
+    if (!specdec__model_writes(e->target_model) || e->target_model->id_count)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
+                             specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
+    c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, &c->hooks, arena, error);
+    if (r)
+        return r;
+    e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
+    specdec__engine_room(e);
+    room = specdec__engine_own(e);
+    specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
+                          arena);
+    if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
+        return r;
+    e->chooser.kernels = e->kernels;
+    if (!specdec__in_cluster(c) || !c->cluster->rank)
+        specdec__engine_buffers(e, arena);
+    specdec__engine_texts(e, arena);
+    specdec__engine_show(e);
+    if (specdec__in_cluster(c))
+        specdec__engine_link(e, arena);
+    return specdec__engine_tree(e, arena, error);
+}
+
+/* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
+static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
+{
+    specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
+    specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
+    specdec__drafter *drafters = SPECDEC__TAKE(arena, specdec__drafter, SPECDEC__MAX_DRAFTERS);
+    int i;
+
+    if (arena->base) {
+        e->kernels = kernels;
+        for (i = 0; i < SPECDEC__MAX_MODELS; i++)
+            e->own[i] = &own[i];
+        e->drafters = drafters;
+    }
+    e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
+    e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+}
+
+/* Repacked weights, behind everything else. */
+static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result r = SPECDEC_OK;
+    int i;
+
+    for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
+    return r;
+}
+
+/* Releases the models that the engine has opened. */
+static void specdec__engine_close(specdec__engine *e)
+{
+    while (e->own_count)
+        specdec__model_deinit(e->own[--e->own_count]);
+}

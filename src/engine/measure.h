@@ -1,0 +1,187 @@
+/* --- what steps cost ---------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/pool.h"
+#include "../kernel/kernel.h"
+#include "../kernel/dispatch.h"
+#include "../text/vocabulary.h"
+#include "../text/chat.h"
+#include "../model/model.h"
+#include "../model/tensors.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/multiply.h"
+#include "../forward/step.h"
+#include "../speculation/tree.h"
+#include "../speculation/draft.h"
+#include "../speculation/drafters.h"
+#include "../speculation/tune.h"
+#include "engine.h"
+#include "layout.h"
+
+/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
+static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
+{
+    specdec *t = &e->texts[0];
+    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
+    specdec__proposal *p;
+    specdec_result result;
+
+    if (!d) {
+        result = specdec__forward(&e->target, &batch, NULL);
+        specdec__view_unreserve(&t->view, &e->target.kv);
+        return result;
+    }
+    p = &d->proposals[t->at];
+    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec_tree_chains(&p->tree, 1, 1, NULL);
+    p->depth[1] = 1;
+    result = d->kind->fill(d, p, NULL);
+    if (d->kind->truncate)
+        d->kind->truncate(d, t->at, t->tokens, 0);
+    return result;
+}
+
+/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
+   once the clock has passed `end`. 0 when it fails. */
+static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
+{
+    double least = 0;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        e->target.tokens[i] = 0;
+        e->target.parents[i] = i - 1;
+    }
+    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
+        double start = specdec__os_seconds(), seconds;
+
+        if (specdec__engine_try(e, d, n))
+            break;
+        seconds = specdec__os_seconds() - start;
+        least = i && least < seconds ? least : seconds;
+    }
+    return least;
+}
+
+/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+static int specdec__engine_fixed(const specdec__engine *e)
+{
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
+}
+
+/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
+static void specdec__engine_trial(specdec__engine *e)
+{
+    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
+    size_t bytes = e->target_model->weight_bytes;
+    double seconds;
+    int i, n;
+
+    for (i = 0; i < e->drafter_count; i++)
+        bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
+        return;
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_see(&e->tune->drafters[i].level, seconds);
+    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
+        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
+            specdec__tune_step(e->tune, n, seconds, 0);
+}
+
+/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
+   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
+   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
+   on it. */
+static void specdec__engine_measure(specdec__engine *e)
+{
+    const specdec__model *m = e->target_model;
+    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
+    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
+    const int columns = e->target.columns.n;
+    specdec__slices slices;
+    int i, better;
+
+    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
+        !m->layer->matrix[SPECDEC__UP].tiles)
+        return;
+    slices.context = &e->target;
+    e->target.columns.n = 1;
+    e->target.columns.values = e->target.h;
+    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
+        slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
+        slices.at = i / m->layers;
+        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
+        e->kernels->reading = i % 2 ? other : usual;
+        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
+        now = specdec__os_seconds();
+        least = now - last < least ? now - last : least;
+        sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
+    }
+    e->target.columns.n = columns;
+    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
+    e->kernels->reading = better ? other : usual;
+    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
+                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
+}
+
+/* Finds the chat format that the configuration names, or the one that the model's template shows. */
+static specdec_result specdec__engine_chat(specdec__engine *e, specdec_error *error)
+{
+    const char *name = e->config.chat_format;
+    const specdec__bytes chat_template = e->target_model->chat_template;
+
+    if (name) {
+        e->chat = specdec__chat_find(name, strlen(name));
+        if (!e->chat)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
+    } else if (chat_template.data) {
+        e->chat = specdec__chat_find((const char *)chat_template.data, chat_template.size);
+        if (!e->chat)
+            specdec__tell(&e->config.hooks,
+                          "the model's chat template is of no known format: specdec_chat needs config.chat_format");
+    }
+    return SPECDEC_OK;
+}
+
+/* Finds the tokens by which texts fork. */
+static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
+{
+    const specdec__vocab *vocab = &e->target_model->vocab;
+    const char *fork = e->config.fork_token, *child = e->config.child_token;
+    const int named = fork && *fork;
+
+    e->fork_token = e->child_token = -1;
+    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
+        return SPECDEC_OK;
+    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
+    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
+    if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
+        return SPECDEC_OK;
+    e->fork_token = e->child_token = -1;
+    return named ? specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no two tokens \"%s\" and \"%s\" in the vocabulary",
+                                 fork, child ? child : "[Child]")
+                 : SPECDEC_OK;
+}
+
+/* Tells the log what the engine is made of. */
+static void specdec__engine_tell(const specdec__engine *e)
+{
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__model *m = e->target_model;
+    int i;
+
+    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
+                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    if (e->room.length > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
+                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
+                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
+}

@@ -1,0 +1,159 @@
+/* --- prefill ------------------------------------------------------------------------------------------------------ */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../kernel/kernel.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "../speculation/draft.h"
+#include "stream.h"
+#include "engine.h"
+#include "sequences.h"
+
+/* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
+   path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
+   whose cache has no room left may miss some. */
+static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
+{
+    specdec__engine *e = t->engine;
+    specdec_result result = SPECDEC_OK;
+    specdec__heard heard;
+    int i;
+
+    heard.at = t->at;
+    heard.text = t->tokens;
+    heard.count = t->count;
+    heard.from = from;
+    heard.n = n;
+    heard.first = first;
+    heard.path = path;
+    heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
+    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_CONTEXT); i++)
+        if (e->drafters[i].kind->follow)
+            result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
+    return result == SPECDEC_ERROR_CONTEXT ? SPECDEC_OK : result;
+}
+
+/* The same for a batch of a prompt. */
+static specdec_result specdec__engine_hear(void *text, int at, int n)
+{
+    specdec *t = (specdec *)text;
+    const specdec__context *c = &t->engine->target;
+
+    return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
+}
+
+/* Drafters look at a text that is read, or that a step may write to. */
+static void specdec__engine_look(specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    int i;
+
+    for (i = 0; SPECDEC__CLUSTER && i < e->drafter_count; i++)
+        if (e->drafters[i].kind->look)
+            e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+}
+
+/* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
+   them, it becomes row 0. */
+static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
+{
+    specdec__engine *e = t->engine;
+    specdec__rows heard = *rows;
+    specdec_result result;
+
+    specdec__pipe_drain(e);
+    specdec__engine_look(t);
+    heard.hear = specdec__engine_hear;
+    heard.listener = t;
+    e->row_of = NULL;
+    e->pool.cancel = &t->cancel;
+    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
+                                   &t->error);
+    if (result)
+        specdec__view_unreserve(&t->view, &e->target.kv);
+    else if (rows->from < count)
+        e->row_of = t;
+    return result;
+}
+
+/* When another text begins with more of the same tokens than were computed here, that is taken over. */
+static void specdec__engine_adopt(specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    const specdec *best = NULL;
+    int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
+
+    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
+        const specdec *other = &e->texts[i];
+        int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
+
+        common = specdec__min_int(common, specdec__min_int(other->view.length, t->count - 1));
+        if (common > length) {
+            length = common;
+            best = other;
+        }
+    }
+    if (SPECDEC__STREAMS && best)
+        specdec__engine_share(t, best, length);
+}
+
+/* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
+   it are wanted at once. */
+static specdec_result specdec__engine_read(specdec *t, int before, const specdec__rows *wanted)
+{
+    specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
+
+    specdec__pipe_drain(t->engine);
+    t->from_row = 0;
+    if (t->engine->room.views > 1 && !wanted) {
+        specdec__engine_reroot(t, t->count); /* if nothing was appended, its row is given up, too */
+        specdec__engine_adopt(t);
+        return SPECDEC_OK;
+    }
+    t->from_row = 1;
+    rows.from = rows.logits ? before : t->count - 1;
+    rows.states_from = before;
+    return specdec__engine_prefill(t, t->count, &rows);
+}
+
+/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that
+   has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. wanted: NULL, or where a row
+   or the states of each of them shall go. */
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+{
+    const int before = t->handed_out, stock = t->count - before, from_row = t->from_row;
+    double start = specdec__os_seconds();
+    specdec_result result = specdec__stream_prompt_check(t, tokens, count);
+    int i;
+
+    if (result)
+        return result;
+    if (stock)
+        specdec__engine_forget(t, before);
+    if (count)
+        memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
+    specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, stock, count);
+    t->count = before + count;
+    result = specdec__engine_read(t, before, count ? wanted : NULL);
+    if (result) {
+        specdec__engine_forget(t, before);
+        specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, count, stock);
+        t->count = before + stock;
+        t->from_row = from_row;
+        return result;
+    }
+    t->handed_out = t->count;
+    for (i = before; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    specdec__engine_disown(t, 0);
+    t->forks = 0;
+    specdec__stream_answer(t);
+    t->failed = SPECDEC_OK;
+    t->stats.prompt_tokens += count;
+    t->stats.prompt_seconds += specdec__os_seconds() - start;
+    t->prompted_at = start;
+    return SPECDEC_OK;
+}

@@ -1,0 +1,167 @@
+/* --- several runs on their way ------------------------------------------------------------------------------------ */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../model/model.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "../cluster/wire.h"
+#include "../cluster/link.h"
+#include "../cluster/orders.h"
+#include "../cluster/meet.h"
+#include "engine.h"
+#include "measure.h"
+#include "sequences.h"
+
+/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
+   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
+SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
+                                                            int cancelled, specdec_error *error)
+{
+    specdec__context *c = stage->context;
+    const int end = order->first + order->n;
+    specdec__batch batch;
+
+    if (order->kind == SPECDEC__ORDER_DROP) {
+        specdec__view_unreserve(stage->view, &c->kv);
+        stage->failed = 0;
+        return SPECDEC_OK;
+    }
+    if (order->kind == SPECDEC__ORDER_KEEP) {
+        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
+        return SPECDEC_OK;
+    }
+    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    if (stage->failed)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
+    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
+    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
+    batch = specdec__forward_alone(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
+}
+
+/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
+static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    const double start = specdec__os_seconds();
+    specdec__wire_flight *flight;
+    specdec_result result;
+
+    ranks->stage.view = &pipe->text->view;
+    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->flying = 1;
+    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
+    link->flying = 0;
+    pipe->full = ranks->stage.failed;
+    if (order->kind != SPECDEC__ORDER_RUN)
+        return;
+    link->own = specdec__os_seconds() - start;
+    if (!result)
+        return;
+    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
+    memset(flight, 0, sizeof *flight);
+    flight->rows = flight->back = 1;
+    flight->result = result;
+}
+
+static int specdec__ranks_state(specdec__ranks *ranks)
+{
+    specdec__link *link = ranks->link;
+    int state = SPECDEC__PIPE_IDLE;
+
+    while (specdec__link_answer(link))
+        continue;
+    specdec__link_poll(link);
+    if (link->failed.code)
+        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
+    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
+    if (link->flight_count && link->flights[0].back)
+        state |= SPECDEC__PIPE_BACK;
+    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
+    if (specdec__os_seconds() >= ranks->pipe.takes)
+        state |= SPECDEC__PIPE_TAKES;
+    return state;
+}
+
+static int specdec__ranks_look(specdec__pipe *pipe, int until)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+
+    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
+    for (;;) {
+        const int state = specdec__ranks_state(ranks);
+        const double now = specdec__os_seconds();
+        double pause = SPECDEC__WIRE_PAUSE;
+
+        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel))
+            return state;
+        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
+            pause = pipe->takes - now;
+        if (pipe->wake > 0 && pipe->wake - now < pause)
+            pause = pipe->wake - now;
+        if (pause > 0)
+            link->cluster.wait(link->cluster.user_data, pause);
+    }
+}
+
+static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    specdec_result result;
+    double start, own;
+
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
+        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+    if (link->failed.code) {
+        specdec__link_land(link);
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    }
+    pipe->longest = link->flights[0].longest;
+    start = specdec__os_seconds();
+    result = specdec__link_take_in(link);
+    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    pipe->longest = own > pipe->longest ? own : pipe->longest;
+    return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
+}
+
+static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
+{
+    specdec__link *link = ((specdec__ranks *)pipe)->link;
+
+    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+}
+
+static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
+                                                       specdec__ranks_cancel};
+
+static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
+{
+    const specdec__model *m = e->target_model;
+    specdec_result result = specdec__engine_chat(e, error);
+
+    if (!result)
+        result = specdec__engine_fork_tokens(e, error);
+    if (result)
+        return result;
+    e->verify = specdec__forward;
+    e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
+    specdec__engine_open(&e->texts[0]);
+    specdec__engine_tell(e);
+    if (SPECDEC__CLUSTER && e->link) {
+        e->ranks->pipe.kind = &specdec__ranks_kind;
+        e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;
+        result = specdec__link_meet(e->link, &e->config.hooks, error);
+    }
+    if (!result)
+        specdec__engine_trial(e);
+    if (!result)
+        specdec__engine_measure(e);
+    return result;
+}

@@ -1,0 +1,455 @@
+/* =====================================================================================================================
+ * >>save (private): a text as the bytes of a file, and back; bodies of specdec_save and specdec_load.
+ *     May call: >>base >>text >>model >>kv >>forward >>sample >>draft >>stream >>engine >>public
+ *
+ * All numbers are little-endian:
+ *   8 bytes  "SPECTEXT"
+ *   4        version: 1
+ *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
+ *   8        the model: a fingerprint
+ *   4 each   the fields below
+ *            bytes that are ready to be handed out, then those that may begin a stop string
+ *   4 each   tokens
+ *            keys and values, span by span: see specdec__view_move
+ *   8        FNV-1a of all bytes before
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/stop.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "../cache/bytes.h"
+#include "../forward/context.h"
+#include "../speculation/sample.h"
+#include "../speculation/draft_ngram.h"
+#include "stream.h"
+#include "engine.h"
+#include "layout.h"
+#include "sequences.h"
+#include "api.h"
+#include "api_functions.h"
+
+#define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
+#define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
+
+/* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
+#define SPECDEC__SAVE_FIELDS(X) \
+    X(LONG, 1)                /* RoPE is that of long contexts */ \
+    X(COUNT, 1u << 24)        /* tokens */ \
+    X(KEYS, 1u << 24)         /* of these, the first ones whose keys and values are there, */ \
+    X(FROM, 1u << 24)         /* in layers that see a window from this one on */ \
+    X(ANSWER_FROM, 1u << 24) \
+    X(SLID, 1u << 30) \
+    X(FROM_ROW, 1) \
+    X(FINISHED, 1) \
+    X(DROP_SPACE, 1) \
+    X(HALF, 3)                /* bytes of a character that is not complete, */ \
+    X(HALF_BYTES, 0xffffffu)  /* and which */ \
+    X(FREED, 256)             /* bytes that are ready to be handed out */ \
+    X(HELD, 256)              /* bytes that may begin a stop string */ \
+    X(STOPPED, SPECDEC_STOP_STRINGS) \
+    X(FORKS, 1u << 24) \
+    X(DEPTH, 8) \
+    X(MAX_TOKENS, 0x7fffffffu) \
+    X(SLIDE, 0x7fffffffu) \
+    X(SPECIAL, 1) \
+    X(TEMPERATURE, 0xffffffffu) \
+    X(TOP_K, 0x7fffffffu) \
+    X(TOP_P, 0xffffffffu) \
+    X(MIN_P, 0xffffffffu) \
+    X(PENALTY, 0xffffffffu) \
+    X(WINDOW, 0x80000000u)    /* one more than repetition_window */ \
+    X(SEED_LOW, 0xffffffffu) \
+    X(SEED_HIGH, 0xffffffffu)
+
+enum {
+#define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
+    SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
+#undef SPECDEC__SAVE_FIELD
+    SPECDEC__SAVE_FIELD_COUNT
+};
+
+static const uint32_t specdec__save_most[SPECDEC__SAVE_FIELD_COUNT] = {
+#define SPECDEC__SAVE_FIELD(name, most) most,
+    SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
+#undef SPECDEC__SAVE_FIELD
+};
+
+SPECDEC__FOR_SIZE
+
+/* The fields of a file. */
+typedef struct specdec__saved {
+    uint32_t field[SPECDEC__SAVE_FIELD_COUNT];
+} specdec__saved;
+
+/* A hash of some bytes of a tensor: of its beginning, its middle and its end. */
+static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *tensor)
+{
+    const size_t count = tensor->size < SPECDEC__SAVE_SAMPLES ? tensor->size : SPECDEC__SAVE_SAMPLES;
+    const size_t last = tensor->size - count;
+
+    hash = specdec__hash(hash, tensor->data, count);
+    hash = specdec__hash(hash, tensor->data + last / 2, count);
+    return specdec__hash(hash, tensor->data + last, count);
+}
+
+/* By what a file is known to be of this model: a hash of its vocabulary, of the keys of its architecture, of every
+   tensor's name, type and shape, and of some of its bytes. So another fine-tune of the same model is told apart. */
+static uint64_t specdec__save_fingerprint(const specdec__model *m)
+{
+    const char *name = m->architecture->name;
+    const size_t length = strlen(name);
+    uint64_t hash = specdec__draft_ngram_fingerprint(&m->vocab);
+    unsigned char numbers[5 * 8];
+    specdec_gguf_tensor tensor;
+    specdec_gguf_pair pair;
+    size_t place = 0;
+    int i;
+
+    while (specdec_gguf_next_pair(&m->gguf, &place, &pair))
+        if (pair.key.size > length && memcmp(pair.key.data, name, length) == 0 && pair.key.data[length] == '.')
+            hash = specdec__hash(hash, pair.record.data, pair.record.size);
+    for (place = 0; specdec_gguf_next_tensor(&m->gguf, &place, &tensor);) {
+        specdec__store_u64(numbers, tensor.type);
+        for (i = 0; i < 4; i++)
+            specdec__store_u64(numbers + 8 * (i + 1), tensor.shape[i]);
+        hash = specdec__hash(hash, tensor.name.data, tensor.name.size);
+        hash = specdec__hash(hash, numbers, sizeof numbers);
+        hash = specdec__save_sample(hash, &tensor);
+    }
+    return hash;
+}
+
+/* Where the keys of a span begin. */
+static int specdec__save_from(const specdec__saved *saved, int span)
+{
+    return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
+}
+
+/* The bytes of a file with these fields; SIZE_MAX: more than all memory. */
+static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
+{
+    const uint32_t *field = saved->field;
+    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD];
+    int span;
+
+    size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
+                                                                            specdec__save_from(saved, span)));
+    return size;
+}
+
+/* Whether RoPE is that of long contexts. */
+static uint32_t specdec__save_long(const specdec *t)
+{
+    const specdec__context *c = &t->engine->target;
+
+    return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
+}
+
+/* How settings become fields. */
+static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
+{
+    const specdec_sampling *s = &settings->sampling;
+
+    field[SPECDEC__SAVE_MAX_TOKENS] = (uint32_t)settings->max_tokens;
+    field[SPECDEC__SAVE_SLIDE] = (uint32_t)settings->slide;
+    field[SPECDEC__SAVE_SPECIAL] = settings->show_special != 0;
+    field[SPECDEC__SAVE_TEMPERATURE] = specdec__bits_from_float(s->temperature);
+    field[SPECDEC__SAVE_TOP_K] = (uint32_t)s->top_k;
+    field[SPECDEC__SAVE_TOP_P] = specdec__bits_from_float(s->top_p);
+    field[SPECDEC__SAVE_MIN_P] = specdec__bits_from_float(s->min_p);
+    field[SPECDEC__SAVE_PENALTY] = specdec__bits_from_float(s->repetition_penalty);
+    field[SPECDEC__SAVE_WINDOW] = (uint32_t)s->repetition_window + 1;
+    field[SPECDEC__SAVE_SEED_LOW] = (uint32_t)s->seed;
+    field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
+}
+
+/* And back. Stop strings and biases stay. */
+static void specdec__load_settings(const uint32_t *field, specdec_settings *settings)
+{
+    specdec_sampling *s = &settings->sampling;
+
+    settings->max_tokens = (int)field[SPECDEC__SAVE_MAX_TOKENS];
+    settings->slide = (int)field[SPECDEC__SAVE_SLIDE];
+    settings->show_special = (int)field[SPECDEC__SAVE_SPECIAL];
+    s->temperature = specdec__float_from_bits(field[SPECDEC__SAVE_TEMPERATURE]);
+    s->top_k = (int32_t)field[SPECDEC__SAVE_TOP_K];
+    s->top_p = specdec__float_from_bits(field[SPECDEC__SAVE_TOP_P]);
+    s->min_p = specdec__float_from_bits(field[SPECDEC__SAVE_MIN_P]);
+    s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
+    s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
+    s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+}
+
+/* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
+   window needs have gone. */
+static void specdec__save_keys(const specdec *t, uint32_t *field)
+{
+    const specdec__kv *kv = &t->engine->target.kv;
+    const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
+    int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
+
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        if (!specdec__view_holds(&t->view, kv, span, 0, keys))
+            keys = 0;
+    field[SPECDEC__SAVE_KEYS] = (uint32_t)keys;
+    field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
+}
+
+/* What the file of a text says of it. held: the bytes that may begin a stop string. */
+static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsigned char *held)
+{
+    specdec__stop_scan stop = t->stop;
+    uint32_t *field = saved->field;
+    int i;
+
+    memset(saved, 0, sizeof *saved);
+    field[SPECDEC__SAVE_LONG] = specdec__save_long(t);
+    field[SPECDEC__SAVE_COUNT] = (uint32_t)t->handed_out;
+    specdec__save_keys(t, field);
+    field[SPECDEC__SAVE_ANSWER_FROM] = (uint32_t)t->answer_from;
+    field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
+    field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
+    field[SPECDEC__SAVE_FINISHED] = (uint32_t)t->finished;
+    field[SPECDEC__SAVE_DROP_SPACE] = t->stream.drop_space != 0;
+    field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
+    for (i = 0; i < t->stream.held_count; i++)
+        field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
+    field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
+    field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
+    field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
+    field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
+    specdec__save_settings(&t->settings, field);
+}
+
+/* Writes the file of a text. */
+static void specdec__save_write(const specdec *t, const specdec__saved *saved, const unsigned char *held,
+                                unsigned char *data)
+{
+    const specdec__kv *kv = &t->engine->target.kv;
+    const uint32_t *field = saved->field;
+    specdec__kv_file file;
+    int i;
+
+    memcpy(data, "SPECTEXT", 8);
+    specdec__store_u32(data + 8, 1);
+    specdec__store_u32(data + 12, (uint32_t)kv->type);
+    specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
+    file.at = data + SPECDEC__SAVE_HEAD;
+    file.loads = 0;
+    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.at += 4)
+        specdec__store_u32(file.at, field[i]);
+    memcpy(file.at, t->piece, t->freed);
+    file.at += t->freed;
+    memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
+    file.at += field[SPECDEC__SAVE_HELD];
+    for (i = 0; i < t->handed_out; i++, file.at += 4)
+        specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
+    for (i = 0; i < SPECDEC__SPANS; i++)
+        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+    specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
+}
+
+/* Refuses a call on a text as specdec__check_call does, and where such calls are left out. */
+static specdec_result specdec__save_check(specdec *t, int given)
+{
+    specdec_result result = specdec__check_call(t, given);
+
+    if (!result && specdec__in_cluster(&t->engine->config))
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
+    return result || SPECDEC__SAVES ? result
+                                    : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                                                    "SPECDEC_NO_SAVE leaves saved texts out of this build");
+}
+
+specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    specdec_result result = specdec__save_check(t, bytes != NULL);
+    unsigned char held[SPECDEC__STOP_MAX_BYTES];
+    specdec__saved saved;
+
+    if (result || !SPECDEC__SAVES)
+        return result;
+    if (t->forced_count && t->handed_out == t->count)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
+    specdec__save_describe(t, &saved, held);
+    *bytes = specdec__save_size(&saved, &t->engine->target.kv);
+    if (!data)
+        return SPECDEC_OK;
+    if (*bytes > room)
+        return specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", *bytes,
+                             room);
+    specdec__save_write(t, &saved, held, (unsigned char *)data);
+    return SPECDEC_OK;
+}
+
+/* Is data[size] whole, and of this model? */
+static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
+{
+    const specdec__kv *kv = &t->engine->target.kv;
+    const uint32_t version = size < 12 ? 1 : specdec__load_u32(data + 8);
+
+    if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
+    if (version != 1)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (1 is read)",
+                             version);
+    if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
+    if (specdec__load_u32(data + 12) != (uint32_t)kv->type)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text does not have its keys as %s",
+                             specdec__kv_types[kv->type].name);
+    if (specdec__load_u64(data + 16) != specdec__save_fingerprint(t->model))
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text is of another model");
+    return SPECDEC_OK;
+}
+
+/* Reads the fields of a file, and checks them. */
+static specdec_result specdec__load_fields(specdec *t, const unsigned char *data, size_t size, specdec__saved *saved)
+{
+    const specdec__kv *kv = &t->engine->target.kv;
+    uint32_t *field = saved->field;
+    int i, bad = 0, window = kv->span[SPECDEC__WINDOW].layers ? kv->span[SPECDEC__WINDOW].window : 0;
+
+    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
+        field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
+        bad |= field[i] > specdec__save_most[i];
+    }
+    if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
+        field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
+        field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD] > SPECDEC__STOP_MAX_BYTES ||
+        ((field[SPECDEC__SAVE_FROM_ROW] || field[SPECDEC__SAVE_SLID]) && !field[SPECDEC__SAVE_COUNT]) ||
+        (field[SPECDEC__SAVE_FROM] &&
+         (!window || (int)field[SPECDEC__SAVE_FROM] > (int)field[SPECDEC__SAVE_KEYS] + 1 - window)) ||
+        size != specdec__save_size(saved, kv))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
+    if (field[SPECDEC__SAVE_LONG] != specdec__save_long(t))
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text is of a %s context, by its model",
+                             field[SPECDEC__SAVE_LONG] ? "long" : "short");
+    if (field[SPECDEC__SAVE_COUNT] > (uint32_t)t->context)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text has %u tokens, the context %d",
+                             field[SPECDEC__SAVE_COUNT], t->context);
+    return SPECDEC_OK;
+}
+
+/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. */
+static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
+                                         const specdec_settings *settings)
+{
+    const uint32_t *field = saved->field;
+    uint32_t i;
+    int span;
+
+    if (specdec__sample_check(&settings->sampling, NULL))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
+        if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
+            return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
+                                (int)field[SPECDEC__SAVE_KEYS]))
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room in the cache, which all texts share, for "
+                                 "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
+    return SPECDEC_OK;
+}
+
+/* An empty text becomes what the file says: its tokens, their keys and values. */
+static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const unsigned char *tokens)
+{
+    specdec__kv *kv = &t->engine->target.kv;
+    const int keys = (int)saved->field[SPECDEC__SAVE_KEYS];
+    specdec__kv_file file;
+    int i;
+
+    t->count = t->handed_out = (int)saved->field[SPECDEC__SAVE_COUNT];
+    for (i = 0; i < t->count; i++) {
+        t->tokens[i] = (int32_t)specdec__load_u32(tokens + (size_t)i * 4);
+        if (t->logprobs)
+            t->logprobs[i] = 1;
+    }
+    file.at = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
+    file.loads = 1;
+    for (i = 0; i < SPECDEC__SPANS; i++) {
+        specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
+        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
+    }
+    t->view.length = t->view.position = keys;
+    specdec__view_settle(&t->view, kv);
+}
+
+/* Its forks. Places are not saved: those by the fork token are the last tokens of that kind; a rule's are not known. */
+static void specdec__load_forks(specdec *t, int forks)
+{
+    const specdec__engine *e = t->engine;
+    int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
+
+    t->forks = forks;
+    for (at = t->count; SPECDEC__STREAMS && at > 0 && left > 0; at--)
+        left -= t->tokens[at - 1] == e->fork_token;
+    for (; SPECDEC__STREAMS && at < t->count; at++)
+        if (t->tokens[at] == e->fork_token)
+            t->fork_places[t->placed++] = at + 1;
+}
+
+/* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
+   string: these are looked at again. */
+static void specdec__load_state(specdec *t, const uint32_t *field, const unsigned char *held)
+{
+    specdec__stop_scan stop;
+    int i;
+
+    specdec__stream_answer(t);
+    t->answer_from = (int)field[SPECDEC__SAVE_ANSWER_FROM];
+    t->slid = (int)field[SPECDEC__SAVE_SLID];
+    t->from_row = (int)field[SPECDEC__SAVE_FROM_ROW];
+    t->finished = (int)field[SPECDEC__SAVE_FINISHED];
+    specdec__load_forks(t, (int)field[SPECDEC__SAVE_FORKS]);
+    t->depth = (int)field[SPECDEC__SAVE_DEPTH];
+    t->stream.drop_space = (int)field[SPECDEC__SAVE_DROP_SPACE];
+    t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
+    for (i = 0; i < 3; i++)
+        t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
+    t->freed = field[SPECDEC__SAVE_FREED];
+    memcpy(t->piece, held, t->freed);
+    specdec__stream_check(&t->settings, &stop, NULL);
+    t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
+    specdec__stream_rescan(t, &stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    t->cancelled = t->forced_count = 0;
+    t->failed = SPECDEC_OK;
+    t->prompted_at = 0;
+}
+
+specdec_result specdec_load(specdec *t, const void *data, size_t size)
+{
+    specdec_result result = specdec__save_check(t, data != NULL);
+    const unsigned char *held, *tokens;
+    specdec_settings settings;
+    specdec__saved saved;
+
+    if (result || !SPECDEC__SAVES)
+        return result;
+    if (t->parent)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is a child");
+    if ((result = specdec__load_check(t, (const unsigned char *)data, size)) != SPECDEC_OK ||
+        (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
+        return result;
+    settings = t->settings;
+    specdec__load_settings(saved.field, &settings);
+    held = (const unsigned char *)data + SPECDEC__SAVE_HEAD + sizeof saved;
+    tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
+    if ((result = specdec__load_fits(t, &saved, tokens, &settings)) != SPECDEC_OK)
+        return result;
+    specdec__engine_disown(t, 0);
+    specdec__engine_forget(t, 0);
+    t->settings = settings;
+    specdec__load_tokens(t, &saved, tokens);
+    specdec__load_state(t, saved.field, held);
+    return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,284 @@
+/* --- texts -------------------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/lane.h"
+#include "../cache/reserve.h"
+#include "../speculation/draft.h"
+#include "stream.h"
+#include "engine.h"
+
+/* The oldest run is no longer on its way. */
+static void specdec__pipe_pop(specdec__pipe *pipe)
+{
+    memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
+}
+
+/* Nothing of a run is wanted. */
+static void specdec__pipe_doom(specdec__pipe *pipe, int at)
+{
+    if (!pipe->runs[at].doomed)
+        pipe->kind->cancel(pipe, at);
+    pipe->runs[at].doomed = 1;
+}
+
+/* Ends all runs that are on their way. The view of their text is the engine's again, with nothing behind the text. */
+static void specdec__pipe_drain(const specdec__engine *e)
+{
+    specdec__pipe *pipe = e->pipe;
+    specdec__order order;
+    int i;
+
+    if (!SPECDEC__PIPE || !pipe || !pipe->text)
+        return;
+    for (i = 0; i < pipe->count; i++)
+        specdec__pipe_doom(pipe, i);
+    while (pipe->count) {
+        pipe->kind->look(pipe, SPECDEC__PIPE_BACK);
+        pipe->kind->take(pipe, NULL);
+        specdec__pipe_pop(pipe);
+    }
+    memset(&order, 0, sizeof order);
+    order.kind = SPECDEC__ORDER_DROP;
+    pipe->kind->submit(pipe, &order);
+    pipe->kind->look(pipe, SPECDEC__PIPE_IDLE);
+    pipe->text = NULL;
+}
+
+/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+static void specdec__engine_reroot(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+
+    specdec__pipe_drain(e);
+    specdec__view_truncate(&t->view, &e->target.kv,
+                           specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
+    if (e->row_of == t)
+        e->row_of = NULL;
+}
+
+/* Whether a drafter, this one if d is not NULL, goes on while the target makes the step under way. */
+static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
+{
+    return SPECDEC__OS_THREADS && e->ahead->on && (!d || e->ahead->drafter == d);
+}
+
+/* Ends what the lane does. What it has read stays. */
+static void specdec__ahead_halt(specdec__ahead *a, specdec__engine *e)
+{
+    a->lane.kind->stop(&a->lane);
+    specdec__lane_cancel(&a->lane);
+    specdec__lane_wait(&a->lane);
+    a->drafter->kind->move(a->drafter, &e->pool, e->config.threads);
+    a->reads = 0;
+}
+
+/* Nothing that was drafted ahead for a text holds behind more than its first count tokens. */
+static void specdec__ahead_forget(specdec *t, int count)
+{
+    specdec__ahead *a = t->engine->ahead;
+
+    specdec__pipe_drain(t->engine);
+    if (!SPECDEC__OS_THREADS || !a->drafter)
+        return;
+    if (a->lane.busy)
+        specdec__ahead_halt(a, t->engine);
+    a->drafter->proposals[t->at].stays = 0;
+    if (a->text == t)
+        a->copied = specdec__min_int(a->copied, count);
+}
+
+/* Forgets all that was computed for tokens behind the first count. The text itself stays. */
+static void specdec__engine_forget(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+    int i;
+
+    specdec__ahead_forget(t, count);
+    specdec__engine_reroot(t, count);
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->truncate)
+            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
+}
+
+/* A text of which nothing is computed, or less, begins with the first length tokens of another: it shares its pages. */
+static void specdec__engine_share(specdec *t, const specdec *of, int length)
+{
+    specdec__engine *e = t->engine;
+    int i;
+
+    specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
+    if (!specdec__view_share(&t->view, &e->target.kv, &of->view, 0, specdec__min_int(length, of->view.length)))
+        specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->share)
+            e->drafters[i].kind->share(&e->drafters[i], t->at, of->at, length);
+    for (i = 0; i < e->drafter_count; i++) /* a state that the other text no longer has is computed once more */
+        if (e->drafters[i].kind->heard && e->drafters[i].kind->heard(&e->drafters[i], t->at) == t->view.length - 1)
+            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - 1);
+}
+
+/* A place in the table becomes an empty text. */
+static void specdec__engine_open(specdec *t)
+{
+    t->open = 1;
+    t->settings = t->engine->config.settings;
+    t->error.code = SPECDEC_OK;
+    t->error.text[0] = 0;
+    t->failed = SPECDEC_OK;
+    SPECDEC__STORE(&t->cancel, 0);
+    t->count = t->handed_out = t->from_row = t->cancelled = 0;
+    t->parent = NULL;
+    t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
+    t->prompted_at = 0;
+    memset(&t->stats, 0, sizeof t->stats);
+    specdec__stream_check(&t->settings, &t->stop, NULL);
+    specdec__stream_answer(t);
+}
+
+/* Gives back what a text that has ended holds in caches. What drafters remember of it, they do. */
+static void specdec__engine_release(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    int i;
+
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->end)
+            e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
+    specdec__engine_forget(t, 0);
+}
+
+/* A text becomes a free place in the table. */
+static void specdec__engine_vacate(specdec *t)
+{
+    specdec__engine_release(t);
+    t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
+}
+
+/* How many forks of a text lie behind its first count tokens, whether their children are open or not. */
+static int specdec__engine_forks_behind(const specdec *t, int count)
+{
+    int behind = 0;
+
+    while (SPECDEC__STREAMS && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+        behind++;
+    return behind;
+}
+
+/* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
+static void specdec__engine_disown(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+    const int undone = specdec__engine_forks_behind(t, count);
+    int i;
+
+    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
+        specdec *x = &e->texts[i];
+
+        if (x->open && x->parent == t && x->fork_at > count) {
+            specdec__engine_disown(x, 0);
+            specdec__engine_vacate(x);
+        }
+    }
+    t->forks -= undone;
+    t->placed -= undone;
+    if (t->count > count)
+        t->forced_count = 0;
+}
+
+/* Gives up the stock of a text, and the children that have come of it. */
+static void specdec__engine_unstock(specdec *t)
+{
+    specdec__engine_disown(t, t->handed_out);
+    specdec__engine_forget(t, t->handed_out);
+    t->count = t->handed_out;
+}
+
+/* The same where such children are; else the stock stays. */
+static void specdec__engine_unbear(specdec *t)
+{
+    if (specdec__engine_forks_behind(t, t->handed_out))
+        specdec__engine_unstock(t);
+}
+
+/* Has a text children? */
+static int specdec__engine_is_parent(const specdec *t)
+{
+    int i, found = 0;
+
+    for (i = 0; i < t->engine->room.views; i++)
+        found |= t->engine->texts[i].open && t->engine->texts[i].parent == t;
+    return found;
+}
+
+/* A free place in the table; NULL: all are taken. */
+static specdec *specdec__engine_vacancy(const specdec__engine *e)
+{
+    int i;
+
+    for (i = 0; i < e->room.views; i++)
+        if (!e->texts[i].open)
+            return &e->texts[i];
+    return NULL;
+}
+
+/* An empty text becomes a copy of another one, with its stock. */
+static void specdec__engine_copy(specdec *t, const specdec *of)
+{
+    const size_t count = (size_t)of->count;
+
+    t->settings = of->settings;
+    t->stream = of->stream;
+    t->stop = of->stop;
+    t->freed = of->freed;
+    t->count = of->count;
+    t->handed_out = of->handed_out;
+    t->answer_from = of->answer_from;
+    t->slid = of->slid;
+    t->finished = of->finished;
+    t->depth = of->depth;
+    t->forks = of->forks;
+    t->placed = of->placed;
+    if (t->placed)
+        memcpy(t->fork_places, of->fork_places, (size_t)t->placed * sizeof *t->fork_places);
+    t->forced_count = of->forced_count;
+    memcpy(t->forced, of->forced, sizeof t->forced);
+    memcpy(t->piece, of->piece, of->freed);
+    memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
+    if (t->logprobs) {
+        memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
+        memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
+    }
+    specdec__engine_share(t, of, specdec__max_int(t->count - 1, 0));
+}
+
+/* A text that is to fork gets its child. Without a free place the text has failed, for now. */
+static void specdec__engine_bear(specdec *t)
+{
+    specdec *child = specdec__engine_vacancy(t->engine);
+    int i;
+
+    if (!child) {
+        t->failed = specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for a text that forks off: all of the %d "
+                                  "are open (config.texts)", t->engine->room.views);
+        return;
+    }
+    specdec__engine_open(child);
+    specdec__engine_copy(child, t);
+    child->parent = t;
+    child->fork_at = t->count;
+    child->depth = t->depth + 1;
+    child->forks = child->placed = child->forced_count = 0;
+    for (i = 0; i < t->forced_count; i++) {
+        if (child->logprobs)
+            child->logprobs[child->count] = 1;
+        child->tokens[child->count++] = t->forced[i];
+    }
+    child->handed_out = child->count;
+    child->stop.stopped = 0;
+    specdec__stream_answer(child);
+    t->forks++;
+    t->fork_places[t->placed++] = t->count;
+    t->forced_count = 0;
+}

@@ -1,0 +1,78 @@
+/* --- a full context slides ---------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "stream.h"
+#include "sequences.h"
+#include "prefill.h"
+
+/* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
+   call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
+static int specdec__engine_slides(const specdec *t)
+{
+    const int others = t->context - t->settings.slide;
+
+    if (!t->settings.slide || others < 2 || t->before.count || t->count != t->handed_out || t->count != t->context ||
+        t->parent || specdec__engine_is_parent(t))
+        return 0;
+    return others / 2;
+}
+
+/* Moves the places of forks to the end, or those before the text slid back. */
+static void specdec__engine_stow(specdec *t, int back)
+{
+    const int count = back ? t->before.placed : t->placed;
+    int32_t *end = t->fork_places + specdec__stream_places(&t->engine->config, t->room) - count;
+
+    if (count)
+        memmove(back ? t->fork_places : end, back ? end : t->fork_places, (size_t)count * sizeof *end);
+    t->before.placed = count;
+    t->placed = back ? count : 0;
+}
+
+/* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
+   these tokens. */
+static void specdec__engine_slide(specdec *t, int gone)
+{
+    const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
+
+    specdec__engine_forget(t, keep);
+    t->before.count = gone;
+    t->before.answer_from = t->answer_from;
+    t->before.slid = t->slid;
+    memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
+    specdec__stream_turn(t, keep, gone, t->count - keep - gone);
+    t->count -= gone;
+    t->handed_out = t->count;
+    t->stats.slid += gone;
+    t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
+    if (t->answer_from > keep)
+        t->answer_from = specdec__max_int(t->answer_from - gone, keep);
+    specdec__engine_stow(t, 0); /* the forks were, wherever their places are now */
+    t->from_row = t->engine->room.views == 1;
+    if (!t->from_row)
+        specdec__engine_adopt(t);
+}
+
+/* The call in which a text has slid fails: the text becomes what it was. What was written since is forgotten, and so
+   are log-probabilities in whose places it was written. */
+static void specdec__engine_unslide(specdec *t)
+{
+    const int gone = t->before.count, keep = t->settings.slide;
+    int i;
+
+    if (!gone)
+        return;
+    specdec__engine_disown(t, 0);
+    specdec__engine_forget(t, keep);
+    for (i = t->context - gone; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->count = t->handed_out = t->context;
+    memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
+    specdec__stream_turn(t, keep, t->context - keep - gone, gone);
+    t->answer_from = t->before.answer_from;
+    t->slid = t->before.slid;
+    specdec__engine_stow(t, 1);
+    t->stats.slid -= gone;
+    t->from_row = t->before.count = 0;
+}

@@ -1,0 +1,212 @@
+/* --- what a step speculates on ------------------------------------------------------------------------------------ */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../speculation/tree.h"
+#include "../speculation/draft.h"
+#include "../speculation/tune.h"
+#include "engine.h"
+#include "measure.h"
+#include "plan.h"
+
+/* Whether a step may speculate behind a text, and on what. times: of a step with so many nodes; base: those that it has
+   anyway, and for other texts; others: tokens that these get; spent: seconds of drafting for them. */
+static int specdec__engine_plan(const specdec *t, const double *times, int base, double others, double spent,
+                                specdec__plan *plan)
+{
+    const specdec__engine *e = t->engine;
+    int i;
+
+    plan->fixed = specdec__engine_fixed(e);
+    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size, specdec__engine_most(e) - base + 1);
+    plan->others = others;
+    if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
+        plan->most < (plan->fixed ? e->shape.n : 2) || !(times[1] > 0 || plan->fixed))
+        return 0; /* the first step tells what plain decoding costs */
+    for (i = 0; i <= plan->most; i++)
+        plan->times[i] = plan->fixed ? 1 : i ? times[base + i - 1] + spent : 0; /* fixed: whatever they cost */
+    plan->plain = plan->rate = (1 + others) / plan->times[1];
+    return 1;
+}
+
+/* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
+static double specdec__engine_reading(const specdec *t, int drafter, int behind)
+{
+    const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
+    double each = known->reading.seconds;
+
+    if (!(each > 0) && t->stats.prompt_tokens)
+        each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
+    return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
+}
+
+/* Decides on the tree that a drafter with a price shall fill; when its trees grow, on whether it shall grow one.
+   Returns 0 when it is not asked. */
+static int specdec__engine_shape(const specdec *t, int drafter, int behind, specdec__plan *plan)
+{
+    const specdec__engine *e = t->engine;
+    specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
+    const size_t bytes = (size_t)e->shape.n * sizeof *p->tree.parents;
+    double rate;
+
+    if (plan->fixed) {
+        memcpy(p->tree.parents, e->shape.parents, bytes);
+        memcpy(p->tree.ranks, e->shape.ranks, bytes);
+        p->tree.n = e->shape.n;
+    } else {
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan, specdec__engine_reading(t, drafter, behind));
+        if (specdec__tune_rests(e->tune, drafter, plan, rate))
+            p->tree.n = 1;
+        if (p->tree.n > 1)
+            plan->rate = rate;
+    }
+    return p->tree.n > 1;
+}
+
+/* How many candidates pay best, and the rate they promise. worth[most] becomes the best probabilities, falling. */
+static int specdec__engine_width(const specdec__proposal *p, const specdec__plan *plan, double drafting, double *worth,
+                                 int *held, double *rate)
+{
+    int i;
+
+    for (i = 0, *held = 0; i < p->tree.n; i++)
+        if (p->probability[i] > 0)
+            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->probability[i]);
+    return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
+}
+
+/* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as
+   children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
+   drafting so far; level: one level more. Returns how many, at most `room`. */
+static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_drafter *t, const specdec__plan *plan,
+                                  double drafting, double level, int room)
+{
+    double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
+    int held, count = 0, i, k, n;
+
+    specdec__engine_width(p, plan, drafting, worth, &held, &now);
+    specdec__tune_acceptance(t, chance);
+    for (i = p->level; i < p->tree.n; i++)
+        for (k = 0; k < SPECDEC__TUNE_RANKS && !p->extended[i] && p->probability[i] > 0; k++)
+            held = specdec__tune_insert(worth, held, plan->most, (double)p->probability[i] * chance[k]);
+    n = plan->fixed ? held : specdec__tune_nodes(plan, worth, held, drafting + level, &then);
+    if (!plan->fixed && !(then > now * 1.01))
+        return 0;
+    least = worth[n - 1];
+    for (i = p->level; i < p->tree.n && count < room; i++)
+        if (!p->extended[i] && p->depth[i] + 1 < p->levels && p->probability[i] > 0 &&
+            (double)p->probability[i] * chance[0] >= least)
+            p->chosen[count++] = i;
+    return count;
+}
+
+/* Candidates that may still be extended at once. What stays of a tree is not counted among those of a step. */
+static int specdec__engine_branches(const specdec__engine *e, const specdec__proposal *p)
+{
+    return p->stays ? specdec__min_int(e->config.tree_size, e->room.most - p->ran) : e->config.tree_size - 1 - p->ran;
+}
+
+/* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
+   candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
+   the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
+static specdec_result specdec__engine_grow(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+                                           double *rate)
+{
+    specdec__engine *e = t->engine;
+    specdec__drafter *d = &e->drafters[drafter];
+    specdec__proposal *p = &d->proposals[t->at];
+    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
+    const int stays = p->stays != 0, deepest = p->levels - 1;
+    double worth[SPECDEC__MAX_TREE], drafting = 0;
+    int n, held, count = 1;
+    specdec_result result;
+
+    if (!stays)
+        p->tree.n = 1;
+    p->level = 1;
+    for (*levels = 0;; ++*levels, drafting += level) {
+        specdec__tune_paths(known, p, p->level, deepest);
+        if (stays || *levels) /* else it is the root */
+            count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));
+        if (!count || *levels == deepest + stays)
+            break;
+        p->level = p->tree.n;
+        result = d->kind->extend(d, p, count, &t->error);
+        if (result)
+            return result;
+        p->ran += p->chosen[0] ? count : 0;
+    }
+    n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
+    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
+    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
+    return result;
+}
+
+/* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
+static specdec_result specdec__engine_fill(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+                                           double *rate)
+{
+    specdec__drafter *d = &t->engine->drafters[drafter];
+    specdec__proposal *p = &d->proposals[t->at];
+    specdec_result result;
+
+    p->most = plan->most;
+    *levels = specdec_tree_depth(&p->tree, p->depth);
+    result = d->kind->fill(d, p, &t->error);
+    if (result)
+        return result;
+    specdec__draft_keep(p, p->tree.n);
+    if (!d->kind->cost)
+        p->kept_count = specdec__tune_chosen(&t->engine->tune->drafters[drafter], plan, p->probability, p->tree.n,
+                                             rate);
+    return SPECDEC_OK;
+}
+
+/* How much of what it is behind a drafter may read in this step, so that other texts need not wait long for it. */
+static int specdec__engine_readable(specdec *t, int drafter, int behind)
+{
+    specdec__engine *e = t->engine;
+    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    const double level = specdec__tune_level(known, specdec__tune_plain(e->tune));
+    const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
+    double left = e->spare - level;
+    int tokens = specdec__min_int(behind, e->config.batch);
+
+    if (e->member_count == 1 || behind <= SPECDEC__TUNE_BEHIND)
+        return behind;
+    if (e->spare < 0 || !(each > 0))
+        return tokens;
+    if (!(known->reading.seconds > 0))
+        tokens = specdec__min_int(tokens, SPECDEC__TUNE_BEHIND);
+    if (left < tokens * each)
+        tokens = left > 0 ? (int)(left / each) : 0;
+    if (!tokens && !(e->tune->load.rows > 0)) /* else it would wait for ever */
+        tokens = SPECDEC__TUNE_BEHIND;
+    left -= tokens * each;
+    if (tokens)
+        e->spare = left > 0 ? left : 0;
+    return tokens;
+}
+
+/* Lets a drafter that has much to read read a part of it. */
+static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behind, int tokens)
+{
+    specdec__engine *e = t->engine;
+    specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    specdec__drafter *d = &e->drafters[drafter];
+    const double start = specdec__os_seconds();
+    specdec_result result = SPECDEC_OK;
+    double seconds, level;
+
+    d->proposals[t->at].tree.n = 1;
+    if (tokens)
+        result = d->kind->read(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+    if (result || !tokens)
+        return result;
+    seconds = specdec__os_seconds() - start;
+    level = specdec__tune_level(known, specdec__tune_plain(e->tune));
+    specdec__tune_see(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    return SPECDEC_OK;
+}

@@ -1,0 +1,496 @@
+/* --- the step ----------------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/op.h"
+#include "../text/vocabulary.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "../speculation/sample.h"
+#include "../speculation/tree.h"
+#include "../speculation/verify.h"
+#include "../speculation/draft.h"
+#include "../speculation/levels.h"
+#include "../speculation/tune.h"
+#include "stream.h"
+#include "engine.h"
+#include "layout.h"
+#include "sequences.h"
+#include "prefill.h"
+#include "plan.h"
+#include "ahead.h"
+
+/* Slots for all nodes: first for what has to be run, then for guesses. A text without the former is left out, one for
+   whose guesses there are too few goes on with the root alone. */
+static void specdec__engine_reserve(specdec__engine *e)
+{
+    int i, kept = 0;
+
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+        const int needed = t->lead + t->writes;
+
+        if (!t->writes)
+            t->merged.tree.n = 0;
+        if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
+            e->members[kept++] = t;
+            continue;
+        }
+        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                              "no room in the cache, which all texts share, for %d more tokens",
+                                              needed));
+        specdec__engine_leave(e, t);
+    }
+    e->member_count = kept;
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        if (!specdec__view_reserve(&t->view, &e->target.kv, t->lead + t->merged.tree.n)) {
+            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
+            specdec__view_reserve(&t->view, &e->target.kv, t->lead + 1); /* of what was given back just now */
+        }
+    }
+}
+
+/* The members' unread tokens and trees become a batch for the target. */
+static specdec__batch specdec__engine_batch(specdec__engine *e)
+{
+    specdec__context *c = &e->target;
+    specdec__batch batch;
+    int i, k, n = 0, rows = 0;
+
+    for (k = 0; k < e->member_count; k++) {
+        specdec *t = e->members[k];
+        const specdec_tree *tree = &t->merged.tree;
+        const int root = n + t->lead;
+
+        t->first = n;
+        t->row = rows;
+        rows += tree->n;
+        for (; n < root + tree->n; n++) {
+            c->views[n] = &t->view;
+            c->wanted[n] = n >= root;
+        }
+        for (i = t->first; i < root; i++) {
+            c->tokens[i] = t->tokens[t->view.length + i - t->first];
+            c->parents[i] = i > t->first ? i - 1 : -1;
+        }
+        for (i = 0; i < tree->n; i++) {
+            c->tokens[root + i] = t->merged.tokens[i];
+            c->parents[root + i] = i ? root + tree->parents[i] : t->lead ? root - 1 : -1;
+        }
+    }
+    batch = specdec__forward_batch(c, 0, n);
+    batch.wanted = c->wanted;
+    return batch;
+}
+
+/* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
+static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
+{
+    specdec__engine *e = t->engine;
+    const specdec_tree *tree = &t->merged.tree;
+    int i, accepted = -1;
+
+    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(t->stats.offered_by_rank)) - 1;
+        int hit = child-- == 0;
+
+        t->stats.offered_by_rank[rank]++;
+        t->stats.accepted_by_rank[rank] += hit;
+        accepted = hit ? i : accepted;
+    }
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__proposal *p = &e->drafters[i].proposals[t->at];
+        int candidate = specdec__draft_candidate(p, node);
+
+        if (candidate >= 0)
+            specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
+    }
+}
+
+/* Decides by a rejection rule at a node whose children hold children[count]. */
+static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
+                                  specdec_verdict *verdict)
+{
+    specdec__engine *e = t->engine;
+    const int vocab = e->target_model->vocab_size;
+    const specdec__proposal *p;
+    specdec_uniform uniform;
+    specdec_choice choice;
+    specdec__row row;
+
+    specdec__row_init(&row, e->kernels, &t->settings.sampling, e->chooser.items, logits, vocab, t->tokens, t->count);
+    specdec__row_weights(&row, e->target_distribution);
+    uniform.seed = t->settings.sampling.seed;
+    uniform.position = (uint64_t)t->count;
+    uniform.decision = 0;
+    choice.target = e->target_distribution;
+    choice.draft = NULL;
+    if (count && e->rule != SPECDEC_RULE_TOP_K) {
+        p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
+        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
+    }
+    choice.children = children;
+    choice.vocab = vocab;
+    choice.child_count = count;
+    choice.random = &uniform;
+    verdict->token = 0;
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+}
+
+/* Notes what the row that the next token comes from says about it. */
+static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
+{
+    specdec__engine *e = t->engine;
+    const int vocab = e->target_model->vocab_size, k = specdec__min_int(t->best_count, vocab);
+    specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
+    double total = 0;
+    float highest;
+    int i;
+
+    specdec__sample_greedy(e->kernels, logits, vocab, k, best);
+    highest = best[0].logit;
+    e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
+    for (i = 0; i < vocab; i++)
+        total += (double)e->target_distribution[i];
+    total = specdec__log_double(total);
+    for (i = 0; i < k; i++)
+        best[i].logit = (float)((double)(best[i].logit - highest) - total);
+    t->logprobs[t->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
+}
+
+/* Appends a token, which was chosen from a row of logits, to the text. */
+static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
+{
+    if (t->logprobs)
+        specdec__engine_record(t, logits, token);
+    t->tokens[t->count++] = token;
+}
+
+/* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
+static int specdec__engine_may_fork(const specdec *t, int count)
+{
+    const specdec_config *c = &t->engine->config;
+
+    return SPECDEC__STREAMS && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+}
+
+/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
+   own[2] becomes what the model says of them. */
+static void specdec__engine_mask(const specdec *t, float *logits, float *own)
+{
+    const specdec__engine *e = t->engine;
+    const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
+
+    if (!SPECDEC__STREAMS || e->fork_token < 0)
+        return;
+    own[0] = logits[e->child_token];
+    own[1] = logits[e->fork_token];
+    logits[e->child_token] = forbidden;
+    if (!specdec__engine_may_fork(t, t->count + 1) ||
+        specdec__vocab_type(&t->model->vocab, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        logits[e->fork_token] = forbidden;
+}
+
+/* Puts that back: log-probabilities are those of the model. */
+static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
+{
+    if (!SPECDEC__STREAMS || e->fork_token < 0)
+        return;
+    logits[e->child_token] = own[0];
+    logits[e->fork_token] = own[1];
+}
+
+/* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
+   although it is forbidden, where all others are, too. */
+static int specdec__engine_forks(specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    const specdec_hooks *hooks = &e->config.hooks;
+    int i, count = 0;
+
+    if (!specdec__engine_may_fork(t, t->count))
+        return 0;
+    if (t->tokens[t->count - 1] == e->fork_token) {
+        t->forced[0] = e->child_token;
+        count = 1;
+    } else if (hooks->fork) {
+        count = hooks->fork(hooks->user_data, t->tokens, t->count, t->forced);
+        count = count <= SPECDEC_FORK_TOKENS && t->count + count + 1 < t->context ? count : 0;
+    }
+    for (i = 0; i < count; i++)
+        if (t->forced[i] < 0 || t->forced[i] >= t->model->vocab_size)
+            count = 0;
+    t->forced_count = specdec__max_int(count, 0);
+    return count > 0;
+}
+
+/* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
+static int32_t specdec__engine_choose(specdec *t, const float *logits)
+{
+    specdec__engine *e = t->engine;
+    specdec_candidate best;
+
+    best.token = 0;
+    e->chooser.sampling = &t->settings.sampling;
+    specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    return best.token;
+}
+
+/* Whether a step writes nothing behind the token that a text has just got: the text ends, or it forks. Guesses beyond
+   the limit are kept, as it may be raised, unless they could be forks. */
+static int specdec__engine_stops(specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    const specdec_stop why = specdec__stream_ended(t, t->count);
+
+    if (why == SPECDEC_STOP_NONE)
+        return specdec__engine_forks(t);
+    return why == SPECDEC_STOP_END || e->fork_token >= 0 || e->config.hooks.fork;
+}
+
+/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
+static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
+                                             specdec_verdict *verdict)
+{
+    specdec *t = (specdec *)text;
+    const specdec__engine *e = t->engine;
+    float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
+    float own[2];
+
+    specdec__engine_mask(t, logits, own);
+    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
+        specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
+    else
+        specdec__engine_judge(t, node, logits, children, count, verdict);
+    specdec__engine_unmask(e, logits, own);
+    specdec__engine_note(t, node, verdict->child, verdict->token);
+    specdec__engine_write(t, logits, verdict->token);
+    if (specdec__engine_stops(t))
+        verdict->child = -1;
+    return SPECDEC_OK;
+}
+
+/* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
+static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
+{
+    specdec_tree_count *trees = stats->trees, *at = trees;
+    int i;
+
+    for (i = 0; i < SPECDEC_STATS_TREES; i++) {
+        if (trees[i].nodes == nodes && trees[i].levels == levels) {
+            trees[i].steps++;
+            return;
+        }
+        at = trees[i].steps < at->steps ? &trees[i] : at;
+    }
+    stats->steps_other_trees += at->steps;
+    at->nodes = nodes;
+    at->levels = levels;
+    at->steps = 1;
+}
+
+/* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
+   first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
+static void specdec__engine_accept(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    const int before = t->count, from = t->view.length;
+    int32_t accepted[SPECDEC__MAX_TREE];
+    int i;
+
+    t->length = 0;
+    t->path[0] = 0;
+    if (t->merged.tree.n && specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
+                                                specdec__engine_decide, t, &t->error))
+        return;
+    for (i = 0; i < t->lead; i++)
+        e->target.path[i] = i;
+    for (i = 0; i < t->length; i++)
+        e->target.path[t->lead + i] = t->lead + t->path[i];
+    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->lead + t->length);
+    specdec__view_unreserve(&t->view, &e->target.kv);
+    for (i = 0; t->length && i < e->drafter_count; i++)
+        if (specdec__ahead_on(e, &e->drafters[i]))
+            specdec__ahead_end(t, t->tokens + before, t->count - before);
+        else
+            specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+    specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
+                           t->length ? t->row + t->path[t->length - 1] : -1);
+    t->stats.tokens += t->count - before;
+}
+
+/* Counts what a text's tree has brought to whom. */
+static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
+{
+    specdec__engine *e = t->engine;
+    int nodes[SPECDEC__MAX_DRAFTERS] = {0}, i, at = 1;
+
+    for (i = 1; i < t->merged.tree.n; i++) {
+        const int owner = t->merged.owner[i];
+        const specdec__drafter *d = &e->drafters[owner];
+        const specdec__proposal *p = &d->proposals[t->at];
+        int came = at < t->length && t->path[at] == i;
+
+        at += came;
+        nodes[owner]++;
+        outcome->nodes[owner]++;
+        outcome->came[owner] += came;
+        if (!d->kind->cost)
+            specdec__tune_predicted(&e->tune->drafters[owner], p->probability[specdec__draft_candidate(p, i)], came);
+    }
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__drafter *d = &e->drafters[i];
+
+        if (d->kind->cost || nodes[i]) /* a look that found nothing is free */
+            outcome->drafting[i] += d->proposals[t->at].seconds;
+        t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
+    }
+}
+
+/* What the step has taught: what its nodes cost, and what they brought. */
+static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int width, double seconds)
+{
+    specdec__tune_load *load = &e->tune->load;
+    const int loaded = (int)load->rows, nodes = width - loaded;
+    specdec__tune_outcome outcome;
+    int i;
+
+    if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
+        return;
+    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* not a step like others */
+        specdec__ahead_measure(e, width, seconds);
+        return;
+    }
+    memset(&outcome, 0, sizeof outcome);
+    seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
+    outcome.seconds = seconds - specdec__tune_loaded(load);
+    outcome.base = e->roots + e->reading - loaded;
+    outcome.texts = e->roots;
+    if (loaded) {
+        specdec__tune_weigh(e->tune, nodes, seconds);
+    } else {
+        specdec__tune_step(e->tune, nodes, seconds, 1);
+        if (SPECDEC__STREAMS && e->room.views > 1)
+            specdec__tune_breathe(e->tune, nodes, seconds);
+    }
+    for (i = 0; i < e->member_count; i++)
+        specdec__engine_outcome(e->members[i], &outcome);
+    specdec__tune_fade(e->tune);
+    specdec__tune_settle(e->tune, &outcome);
+}
+
+/* What a step took, for a text that took part; drafting: of that, before the target ran. */
+static void specdec__engine_count(specdec *t, int width, double seconds, double drafting, double verifying)
+{
+    const int nodes = t->merged.tree.n;
+    int i;
+
+    if (!nodes) {
+        t->stats.prompt_seconds += seconds;
+        return;
+    }
+    for (i = 0; 1 << i < width && i < (int)SPECDEC__COUNT(t->stats.steps_by_width) - 1; i++)
+        continue;
+    t->stats.steps_by_width[i]++;
+    specdec__engine_count_tree(&t->stats, nodes, specdec_tree_depth(&t->merged.tree, NULL));
+    t->stats.drafted += nodes - 1;
+    t->stats.accepted += t->length - 1;
+    t->stats.draft_seconds += drafting;
+    t->stats.verify_seconds += verifying;
+    t->stats.seconds += seconds;
+    t->stats.steps++;
+}
+
+/* The first token of an answer is out. */
+static void specdec__engine_answered(specdec *t, double now)
+{
+    if (t->prompted_at > 0)
+        t->stats.first_token_seconds = now - t->prompted_at;
+    t->prompted_at = 0;
+}
+
+/* A step has written to a text, or read for it. */
+static void specdec__engine_wrote(specdec *t, double now)
+{
+    if (t->length)
+        specdec__engine_answered(t, now);
+    if (SPECDEC__STREAMS && t->forced_count)
+        specdec__engine_bear(t);
+    if (t->parent && specdec__stream_ended(t, t->count))
+        specdec__engine_release(t);
+}
+
+/* Runs the step that was made up. */
+static void specdec__engine_run(specdec__engine *e, double start)
+{
+    const double drafted = specdec__os_seconds();
+    const double promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
+    specdec__batch batch = specdec__engine_batch(e);
+    double verified, now;
+    specdec_error error;
+    int i;
+
+    e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
+    e->row_of = NULL;
+    e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
+    if (specdec__ahead_on(e, NULL))
+        specdec__ahead_begin(e->members[0]);
+    if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+        e->target.threads = e->config.threads;
+        specdec__ahead_forget(e->members[0], e->members[0]->count);
+        specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
+        return;
+    }
+    e->target.threads = e->config.threads;
+    verified = specdec__os_seconds();
+    e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
+    for (i = 0; i < e->member_count; i++)
+        specdec__engine_accept(e->members[i]);
+    specdec__engine_learn(e, batch.n, verified - drafted);
+    now = specdec__os_seconds();
+    if (SPECDEC__OS_THREADS && e->ahead->drafter)
+        specdec__ahead_note(e, now - start, drafted - start, 0.5 * (promise + e->members[0]->length));
+    e->tune->beside = 0;
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        specdec__engine_count(t, batch.n, now - start, drafted - start, verified - drafted);
+        t->stats.steps_beside += e->ahead->on;
+        specdec__engine_wrote(t, now);
+    }
+}
+
+/* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
+static int32_t specdec__engine_draw(specdec *t, float *logits)
+{
+    float own[2];
+    int32_t token;
+
+    specdec__engine_mask(t, logits, own);
+    token = specdec__engine_choose(t, logits);
+    specdec__engine_unmask(t->engine, logits, own);
+    specdec__engine_write(t, logits, token);
+    return token;
+}
+
+/* The first token of an answer, by the row that the prompt has left. */
+static void specdec__engine_begin_answer(specdec *t)
+{
+    double start = specdec__os_seconds();
+
+    specdec__engine_draw(t, t->engine->target.logits);
+    if (specdec__engine_stops(t) && SPECDEC__STREAMS && t->forced_count)
+        specdec__engine_bear(t);
+    t->from_row = 0;
+    t->engine->row_of = NULL;
+    specdec__engine_count_tree(&t->stats, 1, 1);
+    t->stats.tokens++;
+    t->stats.steps++;
+    t->stats.seconds += specdec__os_seconds() - start;
+    specdec__engine_answered(t, specdec__os_seconds());
+}

@@ -1,0 +1,243 @@
+/* =====================================================================================================================
+ * >>stream (private): a text and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ *     of its text, counters. What it writes never depends on other texts.
+ *     May call: >>base >>text >>model >>kv >>forward >>sample >>tree >>draft
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/vocabulary.h"
+#include "../text/decode.h"
+#include "../text/stop.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../forward/context.h"
+#include "../speculation/sample.h"
+#include "../speculation/tree.h"
+#include "../speculation/draft.h"
+
+#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
+
+struct specdec__engine;
+
+struct specdec {
+    struct specdec__engine *engine;
+    const specdec__model *model;
+    int at, open;                /* its place among the engine's texts, and whether that is taken */
+    int cancel;                  /* set by specdec_cancel */
+    specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
+
+    int context;                 /* tokens, at most */
+    int room;                    /* context + tree depth + 1 */
+    int32_t *tokens;             /* (2 * room): the text, and room for a prompt, or for what slides out, behind it */
+    int count;                   /* of them */
+    int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
+    int from_row;                /* the answer begins: its first token comes from the last row, without a step */
+    int answer_from;             /* where the answer to the last prompt begins */
+    int slid;                    /* tokens of that answer that have slid out of the context */
+    struct {
+        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
+    } before;
+    int finished;                /* the answer has ended */
+    int cancelled;               /* the last call was */
+
+    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
+    size_t text_room;
+    size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
+
+    float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
+    specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
+    int best_count;
+
+    /* forks */
+    specdec *parent;             /* whose child it is; NULL: nobody's */
+    int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
+    int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known; at the
+                                    end (before.placed): those before it slid */
+    int placed;
+    int forced_count;
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
+
+    /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
+    specdec_error error;
+    specdec__text_stream stream;
+    specdec__view view;          /* in the target's cache */
+    specdec_settings settings;
+    specdec__stop_scan stop;
+    specdec_stats stats;
+    double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
+
+    /* its part in the step under way */
+    int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
+    int loads;                   /* of these, nodes that the step would not have without its prompt */
+    int first, row;              /* its first node, and the row of logits of the root */
+    specdec__merged merged;      /* the tree */
+    int length;
+    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
+};
+
+SPECDEC__FOR_SIZE
+
+/* How many places of forks a text has room for: one each token, before it slides and behind that. */
+static int specdec__stream_places(const specdec_config *c, int room)
+{
+    return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
+}
+
+/* Takes from an arena what a text of room->length tokens needs. */
+static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
+                                    const specdec__room *room, specdec__arena *arena)
+{
+    const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+
+    t->model = model;
+    t->context = room->length;
+    t->room = (int)tokens;
+    specdec__context_view(&t->view, room, arena);
+    t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
+    t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
+    t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
+    specdec__draft_take_tree(&t->merged.tree, c->tree_size, arena);
+    t->merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
+    t->merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
+    t->merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
+    if (!c->logprobs)
+        return;
+    t->best_count = c->logprobs;
+    t->logprobs = SPECDEC__TAKE(arena, float, tokens);
+    t->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)c->logprobs);
+}
+
+/* Checks settings; *stop becomes a scan for their stop strings. */
+static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
+                                            specdec_error *error)
+{
+    specdec_result result;
+    int i;
+
+    memset(stop, 0, sizeof *stop);
+    if (settings->max_tokens < 0 || settings->slide < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
+                             settings->max_tokens, settings->slide);
+    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
+        if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
+            return result;
+    return specdec__sample_check(&settings->sampling, error);
+}
+
+/* Do these sample alike? Biases may have changed where they lie. */
+static int specdec__stream_samples_alike(const specdec_sampling *a, const specdec_sampling *b)
+{
+    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
+}
+
+/* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
+   what then is held back no more lies at the front of t->piece, for specdec_next. */
+static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
+{
+    size_t freed;
+
+    stop->stopped = t->stop.stopped;
+    stop->cut = t->stop.cut;
+    t->stop = *stop;
+    specdec__stop_push(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
+    t->freed += freed;
+}
+
+/* An answer begins behind what was handed out. */
+static void specdec__stream_answer(specdec *t)
+{
+    t->answer_from = t->handed_out;
+    t->slid = 0;
+    t->finished = 0;
+    t->stop.stopped = 0;
+    t->stop.held = t->stop.cut = 0;
+    t->freed = 0;
+    specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
+                               t->settings.show_special);
+}
+
+/* Whether, and why, the answer ends with the first count tokens. */
+static specdec_stop specdec__stream_ended(const specdec *t, int count)
+{
+    const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
+
+    if (t->stop.stopped)
+        return SPECDEC_STOP_STRING;
+    if (length > 0 && specdec__vocab_is_end(&t->model->vocab, t->tokens[count - 1]))
+        return SPECDEC_STOP_END;
+    if (limit && length >= limit)
+        return SPECDEC_STOP_LIMIT;
+    return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+}
+
+/* Turns count items of `size` bytes around. */
+static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
+{
+    unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
+    size_t i;
+
+    for (; items < last; items += size, last -= size)
+        for (i = 0; i < size; i++) {
+            unsigned char byte = items[i];
+
+            items[i] = last[i];
+            last[i] = byte;
+        }
+}
+
+/* Moves the first `count` of count + behind items of `size` bytes behind the others. */
+static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
+{
+    unsigned char *first = (unsigned char *)items;
+
+    if (!count || !behind)
+        return;
+    specdec__stream_reverse(first, size, count);
+    specdec__stream_reverse(first + (size_t)count * size, size, behind);
+    specdec__stream_reverse(first, size, count + behind);
+}
+
+/* The same for tokens of a text from `from` on, with what is known of them. */
+static void specdec__stream_turn(specdec *t, int from, int count, int behind)
+{
+    specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
+    if (!t->logprobs)
+        return;
+    specdec__stream_rotate(t->logprobs + from, sizeof *t->logprobs, count, behind);
+    specdec__stream_rotate(t->best + (size_t)from * (size_t)t->best_count, (size_t)t->best_count * sizeof *t->best,
+                           count, behind);
+}
+
+/* Can these tokens be appended to what was handed out? */
+static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *tokens, int count)
+{
+    int i;
+
+    if (count < 0 || (count && !tokens) || (!count && !t->handed_out))
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
+    if (count >= t->context - t->handed_out)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
+                             count, specdec__max_int(t->context - t->handed_out - 1, 0));
+    for (i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
+                                 (int)tokens[i], t->model->vocab_size);
+    return SPECDEC_OK;
+}
+
+/* How many of its first tokens another text begins with, too. */
+static int specdec__stream_common(const specdec *t, const specdec *other)
+{
+    const int most = specdec__min_int(t->count, other->count);
+    int i = 0;
+
+    while (i < most && t->tokens[i] == other->tokens[i])
+        i++;
+    return i;
+}
+
+SPECDEC__FOR_SPEED

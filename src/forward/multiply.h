@@ -1,0 +1,176 @@
+/* --- matrices ----------------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/pool.h"
+#include "../kernel/kernel.h"
+#include "../kernel/dispatch.h"
+#include "../model/model.h"
+#include "../model/tensors.h"
+#include "context.h"
+
+/* A tile of 16 rows of a matrix. */
+typedef struct specdec__place {
+    const specdec__matrix *matrix;
+    int tile;
+} specdec__place;
+
+SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *place)
+{
+    const specdec__matrix *matrix = place->matrix;
+
+    return (matrix->tiles ? matrix->tiles : matrix->file) + (size_t)place->tile * specdec__matrix_tile_bytes(matrix);
+}
+
+/* Are there 16 rows in every one of the places? */
+static int specdec__places_whole(const specdec__place *places, int count)
+{
+    while (count && (places[count - 1].tile + 1) * SPECDEC__ROWS <= places[count - 1].matrix->rows)
+        count--;
+    return !count;
+}
+
+/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
+   length. next: what this thread is going to multiply after them. */
+static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
+                                   const specdec__place *next, int column, int count,
+                                   specdec__scratch *scratch, float *const *sums)
+{
+    const specdec__matrix *matrix = places->matrix;
+    const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
+    specdec__tiles tiles;
+    int from, i;
+
+    tiles.type = matrix->type;
+    tiles.tile[1] = NULL;
+    for (i = 0; i < place_count; i++) {
+        tiles.tile[i] = specdec__place_bytes(&places[i]);
+        tiles.next[i] = specdec__place_bytes(&next[i]);
+    }
+    if (matrix->tiles) {
+        specdec__kernels_multiply(c->kernels, &tiles, matrix->columns / 32, scratch->panel, &c->columns, 0, column,
+                                  count, sums);
+        return;
+    }
+    if (c->columns.n == 1 && c->kernels->rows[matrix->type->number] && matrix->columns % 512 == 0 &&
+        specdec__places_whole(places, place_count)) {
+        c->kernels->rows[matrix->type->number](&tiles, matrix->row_bytes, matrix->columns / 32, &c->columns,
+                                               scratch->tile, sums);
+        return;
+    }
+    for (from = 0; from < matrix->columns; from += SPECDEC__PANEL) {
+        int values = specdec__min_int(SPECDEC__PANEL, matrix->columns - from);
+        size_t blocks = (size_t)(values / matrix->type->block);
+
+        for (i = 0; i < place_count; i++) {
+            const specdec__matrix *own = places[i].matrix;
+
+            const int rows = specdec__min_int(SPECDEC__ROWS, own->rows - places[i].tile * SPECDEC__ROWS);
+            unsigned char *tile = scratch->tile + (size_t)i * room;
+
+            c->kernels->interleave(
+                own->type, specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
+                own->row_bytes, rows, blocks, tile);
+            tiles.tile[i] = tiles.next[i] = tile;
+        }
+        specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column,
+                                  count, sums);
+    }
+}
+
+SPECDEC__FOR_SIZE
+/* Pairs of tiles of a matrix that are read to see how long that takes: of all slices of so many pairs, as many as there
+   are threads, from number at * threads on. */
+typedef struct specdec__slices {
+    specdec__context *context;
+    const specdec__matrix *matrix;
+    int at, pairs;
+} specdec__slices;
+
+/* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
+   one token. */
+static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
+{
+    const specdec__slices *slices = (const specdec__slices *)argument;
+    specdec__context *c = slices->context;
+    const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
+    int k = slices->at * specdec__pool_active(c->pool) + thread, end, i;
+    specdec__place places[4]; /* a pair and the next one */
+    float *sums[2];
+
+    for (i = 0; i < 4; i++)
+        places[i].matrix = slices->matrix;
+    sums[0] = c->scratch[thread].sums;
+    sums[1] = sums[0] + SPECDEC__ROWS;
+    k = pairs < all ? k % (all / pairs) * pairs : 0;
+    for (end = k + pairs; k < all && k < end; k++) {
+        for (i = 0; i < 4; i++)
+            places[i].tile = 2 * k + i;
+        specdec__forward_tiles(c, places, 2, places + 2, 0, 1, &c->scratch[thread], sums);
+    }
+}
+SPECDEC__FOR_SPEED
+
+/* Where the rows of a matrix go: out (n, stride) = sums + bias. */
+typedef struct specdec__output {
+    const specdec__matrix *matrix;
+    const float *bias;
+    float *out;
+    size_t stride;
+} specdec__output;
+
+static void specdec__forward_put(const specdec__context *c, const specdec__output *t, int tile, int column, int count,
+                                 const float *sums)
+{
+    int rows = t->matrix->rows - tile * SPECDEC__ROWS, i;
+    const float *bias = t->bias ? t->bias + tile * SPECDEC__ROWS : NULL;
+    float *out = t->out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
+
+    if (rows >= SPECDEC__ROWS) {
+        c->kernels->put(sums, count, bias, out, t->stride);
+        return;
+    }
+    for (i = 0; i < count; i++, sums += SPECDEC__ROWS, out += t->stride) { /* the last, partial tile */
+        c->kernels->put(sums, 1, bias, last, 0);
+        memcpy(out, last, (size_t)rows * sizeof *out);
+    }
+}
+
+/* Whose tile is item i when the tiles of several matrices are counted through? places (2): it and the one after it. */
+static const specdec__output *specdec__forward_place(const specdec__output *targets, int i, specdec__place *places)
+{
+    for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
+        i -= specdec__matrix_tiles(targets->matrix);
+    places[0].matrix = places[1].matrix = targets->matrix;
+    places[0].tile = i;
+    places[1].tile = i + 1;
+    return targets;
+}
+
+/* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
+static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__output *targets, int count)
+{
+    specdec__scratch *scratch = &c->scratch[thread];
+    float *sums[2];
+    int tiles = 0, passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, i, pair;
+    specdec__walk walk;
+
+    sums[0] = scratch->sums;
+    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    for (i = 0; i < count; i++)
+        tiles += specdec__matrix_tiles(targets[i].matrix);
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
+        specdec__place places[2], next[2];
+        const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
+        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+        const specdec__output *t = specdec__forward_place(targets, walk.at - pass * tiles, places);
+        int after;
+
+        pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
+        after = specdec__walk_next(&walk, pair);
+        specdec__forward_place(targets, passes > 1 ? after % tiles : after, next);
+        specdec__forward_tiles(c, places, pair, next, column, columns, scratch, sums);
+        for (i = 0; i < pair; i++)
+            specdec__forward_put(c, t, places[i].tile, column, columns, sums[i]);
+    }
+}

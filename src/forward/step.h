@@ -1,0 +1,632 @@
+/* --- the step ----------------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/pool.h"
+#include "../quant/encode.h"
+#include "../base/op.h"
+#include "../kernel/kernel.h"
+#include "../model/model.h"
+#include "../model/tensors.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "context.h"
+#include "multiply.h"
+#include "rows.h"
+#include "attention.h"
+
+static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
+                                               int stride)
+{
+    specdec__output t;
+
+    t.matrix = &layer->matrix[matrix];
+    t.bias = bias >= 0 ? layer->vector[bias] : NULL;
+    t.out = out;
+    t.stride = (size_t)stride;
+    return t;
+}
+
+static specdec__input specdec__forward_input(float *values, int n, int stride, const float *up)
+{
+    specdec__input in;
+
+    in.values = values;
+    in.n = n;
+    in.stride = stride;
+    in.from = NULL;
+    in.norm = NULL;
+    in.rows = NULL;
+    in.up = up;
+    return in;
+}
+
+/* Rows of h that are those of x, or, where there is a weight, their norms. */
+static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
+{
+    specdec__input in = specdec__forward_input(c->h, n, c->e, NULL);
+
+    in.from = c->x;
+    in.norm = norm;
+    return in;
+}
+
+/* Quantises an input and multiplies matrices by it. Returns 1 when cancelled. */
+static int specdec__forward_project(specdec__context *c, int thread, const specdec__input *in,
+                                    const specdec__output *targets, int count)
+{
+    specdec__forward_quantise(c, thread, in);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_multiply(c, thread, targets, count);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x += attention of it. Returns 1 when cancelled. */
+static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const int items = c->n * c->model->kv_heads;
+    specdec__output t[3];
+    int from, end = 0;
+
+    if (c->model->architecture->reads)
+        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+
+    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
+    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
+    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
+    if (specdec__forward_project(c, thread, &in, t, 3))
+        return 1;
+    if (c->model->architecture->joint_norms) {
+        specdec__forward_joint_norms(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            specdec__forward_rotate(c, thread, layer, from / c->model->kv_heads, from % c->model->kv_heads);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    if (c->recall) {
+        c->recall(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
+    if (specdec__forward_attention(c, thread, layer))
+        return 1;
+    in = specdec__forward_input(c->h, c->n, c->q, NULL);
+    t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, t, 1))
+        return 1;
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION]);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x += down(activation(gate x) * up x). Returns 1 when cancelled. */
+static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__output t[2];
+
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, c->ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, c->ff);
+    if (specdec__forward_project(c, thread, &in, t, 2))
+        return 1;
+    in = specdec__forward_input(c->hidden, c->n, c->ff, c->y);
+    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, t, 1))
+        return 1;
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Chooses the experts of a row by what the router says (experts). */
+static void specdec__forward_choose(const specdec__context *c, int row, const float *router)
+{
+    const specdec__model *m = c->model;
+    int *expert = c->routes.expert + row * m->chosen, i, at;
+    float *share = c->routes.share + row * m->chosen, sum = 0;
+
+    for (i = 0; i < m->experts; i++) {
+        at = specdec__min_int(i, m->chosen - 1);
+        if (i >= m->chosen && !(router[i] > router[expert[at]]))
+            continue;
+        for (; at > 0 && router[i] > router[expert[at - 1]]; at--)
+            expert[at] = expert[at - 1];
+        expert[at] = i;
+    }
+    for (i = 0; i < m->chosen; i++)
+        sum += share[i] = specdec__exp(router[expert[i]] - router[expert[0]]);
+    if (m->architecture->experts == SPECDEC__RAW)
+        for (sum = 0, i = 0; i < m->experts; i++)
+            sum += specdec__exp(router[i] - router[expert[0]]);
+    for (i = 0; i < m->chosen; i++)
+        share[i] /= sum;
+}
+
+/* Lays the columns of each expert side by side. */
+static void specdec__forward_sort(specdec__context *c)
+{
+    const int chosen = c->model->chosen, experts = c->model->experts, columns = c->n * chosen;
+    specdec__routes *r = &c->routes;
+    int i, at;
+
+    memset(r->begin, 0, (size_t)(experts + 1) * sizeof *r->begin);
+    for (i = 0; i < columns; i++)
+        r->begin[r->expert[i] + 1]++;
+    for (i = 0; i < experts; i++)
+        r->begin[i + 1] += r->begin[i];
+    for (r->jobs = 0, i = 0; i < experts; i++)
+        for (at = r->begin[i]; at < r->begin[i + 1]; at += SPECDEC__COLUMNS) {
+            specdec__job *job = &r->job[r->jobs++];
+
+            job->expert = i;
+            job->column = at;
+            job->count = specdec__min_int(SPECDEC__COLUMNS, r->begin[i + 1] - at);
+        }
+    for (i = 0; i < columns; i++) {
+        r->column[i] = r->begin[r->expert[i]]++;
+        r->row[r->column[i]] = i / chosen;
+    }
+}
+
+/* The tiles of item `at` of a walk, of which each job has so many, and the job. */
+static const specdec__output *specdec__forward_routed(const specdec__context *c, const specdec__output *targets,
+                                                      int at, int tiles, specdec__place *places,
+                                                      const specdec__job **job)
+{
+    int own, i = at % tiles;
+
+    *job = &c->routes.job[at / tiles];
+    for (;; targets++, i -= own) {
+        own = specdec__matrix_tiles(targets->matrix) / c->model->experts;
+        if (i < own)
+            break;
+    }
+    places[0].matrix = places[1].matrix = targets->matrix;
+    places[0].tile = (*job)->expert * own + i;
+    places[1].tile = places[0].tile + 1;
+    return targets;
+}
+
+/* Matrices of experts, each over its own columns; as specdec__forward_multiply. */
+static void specdec__forward_multiply_routed(specdec__context *c, int thread, const specdec__output *targets, int count)
+{
+    specdec__scratch *scratch = &c->scratch[thread];
+    const specdec__job *job, *unused;
+    specdec__walk walk;
+    int tiles = 0, i, own, pair;
+    float *sums[2];
+
+    sums[0] = scratch->sums;
+    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    for (i = 0; i < count; i++)
+        tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
+    for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
+         specdec__walk_on(&walk, pair)) {
+        specdec__place places[2], next[2];
+        const specdec__output *t = specdec__forward_routed(c, targets, walk.at, tiles, places, &job);
+
+        own = specdec__matrix_tiles(t->matrix) / c->model->experts;
+        pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
+        specdec__forward_routed(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
+        specdec__forward_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
+        for (i = 0; i < pair; i++)
+            specdec__forward_put(c, t, places[i].tile % own, job->column, job->count, sums[i]);
+    }
+}
+
+/* Quantises an input and multiplies matrices of experts by it. Returns 1 when cancelled. */
+static int specdec__forward_project_routed(specdec__context *c, int thread, const specdec__input *in,
+                                           const specdec__output *targets, int count)
+{
+    specdec__forward_quantise(c, thread, in);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_multiply_routed(c, thread, targets, count);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* y = what the experts of each row give, by their shares, best first. */
+static void specdec__forward_blend(specdec__context *c, int thread)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
+    int i, k;
+
+    for (i = part.first; i < part.last; i++) {
+        float *y = c->y + (size_t)i * (size_t)c->e + at;
+
+        memset(y, 0, (size_t)count * sizeof *y);
+        for (k = i * chosen; k < (i + 1) * chosen; k++)
+            c->kernels->add_scaled(y, c->routes.share[k],
+                                   c->parts + (size_t)c->routes.column[k] * (size_t)c->e + at, count);
+    }
+}
+
+/* The routes of all rows: choices are shared out. Returns 1 when cancelled. */
+static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int stride = specdec__forward_stride(c->model->experts);
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const specdec__output t = specdec__forward_output(layer, SPECDEC__ROUTER, -1, c->y, stride);
+    int i;
+
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
+        specdec__forward_choose(c, i, c->y + (size_t)i * (size_t)stride);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    if (thread == 0)
+        specdec__forward_sort(c);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x += the sum of down(activation(gate x) * up x) of each row's experts. Returns 1 when cancelled. */
+static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int columns = c->n * c->model->chosen;
+    specdec__input in = specdec__forward_input(c->parts, columns, c->e, NULL);
+    specdec__output t[2];
+
+    if (specdec__forward_route(c, thread, layer))
+        return 1;
+    in.from = c->h;
+    in.rows = c->routes.row;
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, c->ff);
+    if (specdec__forward_project_routed(c, thread, &in, t, 2))
+        return 1;
+    in = specdec__forward_input(c->hidden, columns, c->ff, c->up);
+    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
+    if (specdec__forward_project_routed(c, thread, &in, t, 1))
+        return 1;
+    specdec__forward_blend(c, thread);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Hands out states after so many layers. */
+static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
+{
+    const specdec__model *m = c->model;
+    const size_t width = (size_t)m->embedding;
+    int k, i, j;
+
+    for (k = 0; k < 2; k++) {
+        const specdec__taps *taps = &c->taps[k];
+
+        for (i = 0; taps->out && i < taps->count; i++)
+            for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
+                float *out = taps->out + ((size_t)(j - taps->first) * (size_t)taps->count + (size_t)i) * width;
+                const float *x = c->x + (size_t)j * (size_t)c->e;
+
+                if (layer == SPECDEC_STATE_FINAL)
+                    c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                else
+                    memcpy(out, x, width * sizeof *out);
+            }
+    }
+}
+
+/* Row i of what the layer reads: the norm of the embedding, and behind it the norm of what came of states, in x. */
+static void specdec__forward_beside(specdec__context *c, int i, const float *embedding)
+{
+    const specdec__model *m = c->model;
+    const int width = m->embedding;
+    const float *const *norm = m->layer[0].vector;
+    float *x = c->x + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width);
+
+    c->kernels->norm(embedding, norm[SPECDEC__ATTENTION_NORM], m->epsilon, width, 0, width, h);
+    c->kernels->norm(x, norm[SPECDEC__READ_NORM], m->epsilon, width, 0, width, h + width);
+    if (m->reads.norm_first)
+        memcpy(x, h + width, (size_t)width * sizeof *x);
+}
+
+/* Makes x of the states that a step reads. Returns 1 when cancelled. */
+static int specdec__forward_read(specdec__context *c, int thread)
+{
+    specdec__input in = specdec__forward_input(c->reads, c->n, specdec__forward_read_stride(c->model), NULL);
+    specdec__output t;
+
+    t.matrix = &c->model->reads.matrix;
+    t.bias = NULL;
+    t.out = c->x;
+    t.stride = (size_t)c->e;
+    return specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+/* A thread's share of the rows of the embedding and of the angles by which they are turned. */
+static void specdec__forward_embed(specdec__context *c, int thread)
+{
+    const specdec__matrix *table = c->embedding;
+    const int reads = SPECDEC__HEADS && c->model->architecture->reads, width = c->model->embedding;
+    int i;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *row;
+
+        specdec__forward_angles(c, SPECDEC__ROPE, i);
+        if (c->frequency[SPECDEC__ROPE_OTHER])
+            specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
+        if (!specdec__model_begins(c->model)) /* x came from elsewhere */
+            continue;
+        row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
+                    : c->x + (size_t)i * (size_t)c->e;
+        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
+                                (size_t)width, row);
+        c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
+        if (reads)
+            specdec__forward_beside(c, i, row);
+    }
+}
+
+/* A thread's share of the logits: of rows[i] of x. Their states become rows of h. */
+static void specdec__forward_logits(void *argument, int thread)
+{
+    specdec__context *c = (specdec__context *)argument;
+    const specdec__model *m = c->model;
+    specdec__input in = specdec__forward_normed(c, c->row_count, m->output_norm);
+    specdec__output t;
+
+    t.matrix = c->output;
+    t.bias = NULL;
+    t.out = c->logits;
+    t.stride = (size_t)c->output->rows;
+    in.rows = c->rows;
+    if (!specdec__forward_project(c, thread, &in, &t, 1) &&
+        (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
+        specdec__forward_finish(c, thread);
+}
+
+static void specdec__forward_worker(void *argument, int thread)
+{
+    specdec__context *c = (specdec__context *)argument;
+    const specdec__model *m = c->model;
+    int i;
+
+    if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
+        return;
+    specdec__forward_embed(c, thread);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    for (i = 0; i < m->layers; i++) {
+        specdec__forward_tap(c, thread, i);
+        if (SPECDEC__CLUSTER && c->between && !thread)
+            c->between(c);
+        if (specdec__forward_attention_half(c, thread, &m->layer[i]) ||
+            (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
+                                      : specdec__forward_ffn_half(c, thread, &m->layer[i])))
+            return;
+    }
+    specdec__forward_tap(c, thread, m->layers);
+    specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
+    if (c->row_count && specdec__model_ends(m) && !m->bare)
+        specdec__forward_logits(c, thread);
+}
+
+/* Reserves slots for node i of a batch, and works out where it stands. Returns 0 when pages run out. */
+static int specdec__forward_seat(specdec__context *c, const specdec__batch *batch, int i)
+{
+    specdec__view *view = batch->views[i];
+    int parent = batch->parents[i], local = 0, previous = -1, span, j;
+
+    for (j = 0; j < i; j++)
+        if (batch->views[j] == view) {
+            local++;
+            previous = j;
+        }
+    if (!specdec__view_reserve(view, &c->kv, local + 1))
+        return 0;
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        if (c->kv.span[span].count)
+            c->slots[span][i] = specdec__view_reserved_slot(view, span, local);
+    c->place[i] = parent < 0 ? view->length : c->place[parent] + 1;
+    c->position[i] = c->place[i] - view->length + view->position;
+    c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);
+    return 1;
+}
+
+/* Checks a batch and works out positions, slots, trunk and rows. */
+static specdec_result specdec__forward_prepare(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+{
+    int i;
+
+    if (batch->n - batch->done < 1 || batch->n > c->most)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a step of %d nodes, the engine was made for 1..%d",
+                             batch->n, c->most);
+    c->row_count = 0;
+    for (i = batch->done; i < batch->n; i++) {
+        const int parent = batch->parents[i];
+
+        if (batch->tokens[i] < 0 || batch->tokens[i] >= c->model->vocab_size)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
+                                 (int)batch->tokens[i], c->model->vocab_size);
+        if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
+        if (!specdec__forward_seat(c, batch, i)) {
+            specdec__view_unreserve(batch->views[i], &c->kv);
+            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens",
+                                 batch->n);
+        }
+        if (batch->wanted == NULL || batch->wanted[i])
+            c->rows[c->row_count++] = i - batch->done;
+    }
+    if (c->row_count > c->most_rows && (c->most_rows || !SPECDEC__CLUSTER))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
+                             c->row_count, c->most_rows);
+    for (i = 0; i < SPECDEC__SPANS; i++)
+        c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
+    c->batch = batch;
+    c->first = batch->done;
+    c->n = batch->n - batch->done;
+    c->turned.n = c->n * c->model->heads;
+    return SPECDEC_OK;
+}
+
+/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
+   in reserved slots of the views, until they are committed or overwritten by the next step. */
+static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+{
+    specdec_result result = specdec__forward_prepare(c, batch, error);
+
+    if (result)
+        return result;
+    if ((!SPECDEC__CLUSTER || c->model->layers) &&
+        specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    return SPECDEC__CLUSTER && c->elsewhere ? c->elsewhere(c, error) : SPECDEC_OK;
+}
+
+/* The first n nodes in the context's own arrays as a batch that wants every row. */
+static specdec__batch specdec__forward_batch(const specdec__context *c, int done, int n)
+{
+    specdec__batch batch;
+
+    batch.n = n;
+    batch.done = done;
+    batch.tokens = c->tokens;
+    batch.parents = c->parents;
+    batch.views = c->views;
+    batch.wanted = NULL;
+    return batch;
+}
+
+/* The same, all of one view. */
+static specdec__batch specdec__forward_alone(const specdec__context *c, specdec__view *view, int done, int n)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        c->views[i] = view;
+    return specdec__forward_batch(c, done, n);
+}
+
+/* Which of nodes path[n] this one is; -1: none. */
+static int specdec__forward_among(const int *path, int n, int node)
+{
+    while (n > 0 && path[n - 1] != node)
+        n--;
+    return n - 1;
+}
+
+/* Commits nodes path[count], rising, of n nodes of a view that were run. path goes on with the `stay` of them that stay
+   nodes, numbered anew in this order: they descend from the last one. With stay = -1 all behind the last one stay, and
+   their numbers fall by count; those that do not descend from it are never asked for again. Returns how many numbers
+   nodes have now. */
+static int specdec__forward_keep(specdec__context *c, specdec__view *view, const int *path, int count, int stay, int n)
+{
+    const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
+    int i, span;
+
+    specdec__view_keep(view, &c->kv, path, count, stay);
+    for (i = 0; i < left; i++) {
+        const int from = all ? last + 1 + i : path[count + i], to = end - left + i, parent = c->parents[from];
+
+        c->parents[to] = !all ? specdec__forward_among(path + count, i, parent) : parent > last ? parent - count : -1;
+        c->tokens[to] = c->tokens[from];
+        c->place[to] = c->place[from];
+        c->position[to] = c->position[from];
+        c->trunk[to] = 0;
+        for (span = 0; span < SPECDEC__SPANS; span++)
+            c->slots[span][to] = all || !c->kv.span[span].count ? c->slots[span][from]
+                                                                : specdec__view_reserved_slot(view, span, to);
+    }
+    return end;
+}
+
+/* Which tokens of a text shall have their logits, and which their states; and what else a text brings along. */
+typedef struct specdec__rows {
+    int from;           /* this one and those behind it */
+    float *logits;      /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
+    int states_from;    /* this one and those behind it */
+    specdec__taps taps; /* out (count - states_from, ...) is the caller's; NULL: none */
+    float *reads;       /* (count - reads_from, stride): states that a model reads; NULL: it reads none */
+    int reads_from;
+    /* Told of each batch, tokens [at, at + n), before it is committed; its error ends the run. Or NULL */
+    specdec_result (*hear)(void *listener, int at, int n);
+    void *listener;
+} specdec__rows;
+
+/* Logits for token `from` and those behind it, of which the last becomes row 0; no states. */
+static specdec__rows specdec__forward_wanted(int from)
+{
+    specdec__rows rows;
+
+    memset(&rows, 0, sizeof rows);
+    rows.from = from;
+    return rows;
+}
+
+/* A batch will hold tokens [at, at + n) of a text: where their states go, and what it reads. */
+static void specdec__forward_states(specdec__context *c, const specdec__rows *rows, int at, int n)
+{
+    const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
+    const int skip = specdec__max_int(rows->states_from - at, 0);
+
+    c->taps[0] = rows->taps;
+    c->taps[0].first = skip;
+    if (skip >= n)
+        c->taps[0].out = NULL;
+    else if (c->taps[0].out)
+        c->taps[0].out += (size_t)(at + skip - rows->states_from) * width;
+    if (rows->reads)
+        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
+}
+
+/* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
+static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
+{
+    const size_t vocab = (size_t)c->output->rows;
+    const int skip = specdec__max_int(rows->from - at, 0); /* rows come for wanted nodes, in order of nodes */
+
+    if (skip >= n || !rows->logits)
+        return;
+    memcpy(rows->logits + (size_t)(at + skip - rows->from) * vocab, c->logits,
+           (size_t)(n - skip) * vocab * sizeof *c->logits);
+    memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
+}
+
+/* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits.
+   Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also:
+   CANCELLED. */
+static specdec_result specdec__forward_text(specdec__context *c, specdec__view *view, const int32_t *text, int count,
+                                            int most, const specdec__rows *rows, const specdec_hooks *hooks,
+                                            specdec_error *error)
+{
+    const int from = view->length, total = count - from;
+
+    while (view->length < count) {
+        const int at = view->length, n = specdec__min_int(most, count - at);
+        specdec__batch batch = specdec__forward_alone(c, view, 0, n);
+        specdec_result result;
+        int i;
+
+        for (i = 0; i < n; i++) {
+            c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
+            c->parents[i] = i - 1;
+            c->wanted[i] = (unsigned char)(at + i >= rows->from);
+            c->path[i] = i;
+        }
+        batch.wanted = c->wanted;
+        specdec__forward_states(c, rows, at, n);
+        result = specdec__forward(c, &batch, error);
+        c->taps[0].out = NULL;
+        c->reads = NULL;
+        if (!result && rows->hear)
+            result = rows->hear(rows->listener, at, n);
+        if (result)
+            return result;
+        specdec__forward_rows(c, rows, at, n);
+        specdec__view_commit(view, &c->kv, c->path, n);
+        if (hooks && hooks->progress && total > 1 &&
+            hooks->progress(hooks->user_data, "prefill", view->length - from, total))
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled by the progress hook");
+    }
+    return SPECDEC_OK;
+}
+SPECDEC__FOR_SPEED

@@ -1,0 +1,870 @@
+#pragma once
+
+/* Warnings that this file does not heed; all of them end with it. */
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wunknown-warning-option" /* each of them came with some version */
+#pragma clang diagnostic ignored "-Wpadded"
+#pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#endif
+
+/* strict -std=c99 hides POSIX; these must come before the first system header. */
+#if defined(SPECDEC_IMPLEMENTATION) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE 1
+#define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE 1
+#endif
+
+#ifndef SPECDEC_H
+#define SPECDEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Options: define before including the implementation. -----------------------------------------------------------
+
+   SPECDEC_NO_THREADS  no threads but the caller's; threads is always 1
+   SPECDEC_NO_FILES    no files opened or mapped; models come as memory (.data, .size)
+   SPECDEC_NO_CLOCK    no clock; all measured times are 0
+   SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
+   SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
+   SPECDEC_FREESTANDING  the first three and SPECDEC_NO_ENCODERS at once; what gcc -Os makes of C then has no tables for
+                       unwinding in memory either
+   SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
+   SPECDEC_NO_NEON32, SPECDEC_NO_RVV
+                       without that instruction set: a processor that has it uses the best of the others. NEON32 is that
+                       of 32-bit ARM, with VFPv4; RVV, RISC-V's vectors, needs clang (19 was tried), -march=rv64gcv
+   SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
+                       #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. If it is not
+                       defined: all of them
+   SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
+   SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
+   SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
+   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
+   SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
+   SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
+   SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
+   SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
+   SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
+   SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
+                       silent; 14 KB less
+   SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
+   SPECDEC_DEF         what every declaration begins with, such as an attribute that exports it from a library. extern
+   SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines
+                       SPECDEC_KERNELS besides SPECDEC_IMPLEMENTATION: both compile side by side
+   SPECDEC_WINDOWS_AVX on Windows gcc uses AVX, too. It is off there as it may crash, unless gcc was mended, as those of
+                       Debian and MSYS2, or is given -Wa,-muse-unaligned-vector-move. clang needs no such word
+   SPECDEC_FILE        under which name this file includes itself. Only compilers without __FILE_NAME__ (gcc before 12,
+                       clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
+   SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
+
+#define SPECDEC_VERSION "0.6.0"
+#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+
+#ifndef SPECDEC_MAX_THREADS
+#define SPECDEC_MAX_THREADS 64
+#endif
+
+#if defined(SPECDEC_STATIC) || defined(SPECDEC_KERNELS)
+#undef SPECDEC_DEF
+#define SPECDEC_DEF static __attribute__((unused))
+#elif !defined(SPECDEC_DEF)
+#define SPECDEC_DEF extern
+#endif
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+#define SPECDEC_RESULTS(X) \
+    X(OK, "no error") \
+    X(DONE, "nothing more to write: end of text, a stop string, the token limit or the end of the context") \
+    X(PENDING, "nothing to hand out yet: specdec_work goes on") \
+    X(ERROR_ARGUMENT, "an argument or a configuration value is out of range") \
+    X(ERROR_MEMORY, "the memory block is too small") \
+    X(ERROR_BUFFER, "the caller's buffer is too small; the needed count has been returned") \
+    X(ERROR_FILE, "a file cannot be opened, read or mapped") \
+    X(ERROR_FORMAT, "a file does not hold what its format promises") \
+    X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
+    X(ERROR_MISMATCH, "two things do not belong together: target and draft, or a file and the model") \
+    X(ERROR_CONTEXT, "the text does not fit into the context") \
+    X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
+    X(ERROR_SYSTEM, "the operating system refused a thread") \
+    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense")
+
+typedef enum specdec_result {
+#define SPECDEC__RESULT(name, text) SPECDEC_##name,
+    SPECDEC_RESULTS(SPECDEC__RESULT)
+#undef SPECDEC__RESULT
+    SPECDEC_RESULT_COUNT
+} specdec_result;
+
+#define SPECDEC_ERROR_TEXT_SIZE 240
+
+/* What went wrong, in words: which tensor, which key, which token. Written only by calls that fail. */
+typedef struct specdec_error {
+    specdec_result code;
+    char text[SPECDEC_ERROR_TEXT_SIZE];
+} specdec_error;
+
+/* The constant text of a result: "the memory block is too small". */
+SPECDEC_DEF const char *specdec_result_text(specdec_result result);
+
+/* "0.6.0": of the implementation that was linked. */
+SPECDEC_DEF const char *specdec_version(void);
+
+/* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
+
+typedef struct specdec specdec;             /* a text and its engine, in the caller's memory block */
+typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
+
+/* Where a model comes from: the first of these that is set. */
+typedef struct specdec_source {
+    const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
+    const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
+    size_t size;
+    const char *path;           /* a GGUF file. It is mapped; a mapped file that shrinks kills the process (SIGBUS), */
+    int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
+} specdec_source;
+
+#define SPECDEC_FORK_TOKENS 16 /* that a child is made to begin with, at most */
+
+/* Called from the thread that called the library, but for `thread`; may call specdec_cancel only. Any may be NULL. */
+typedef struct specdec_hooks {
+    void *user_data;
+    /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
+       in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
+    int (*progress)(void *user_data, const char *what, int done, int total);
+    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    void (*log)(void *user_data, const char *line);
+    /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
+       to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
+    int (*fork)(void *user_data, const int32_t *tokens, int count, int32_t *child);
+    /* Called by a helper thread that begins, to choose its processor or its priority. number: 1 to threads - 1, or
+       threads: the one that drafts while others verify (with config.async above 1, so do the last ones before it). */
+    void (*thread)(void *user_data, int number);
+} specdec_hooks;
+
+/* What is added to the logit of a token; -INFINITY forbids it. */
+typedef struct specdec_bias {
+    int32_t token;
+    float bias;
+} specdec_bias;
+
+/* How tokens are chosen. {0}: greedily. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
+typedef struct specdec_sampling {
+    float temperature;         /* up to 1e6; 0: greedy, everything below but penalty and biases is then ignored */
+    int32_t top_k;             /* keep the k best; 0: off */
+    float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
+    float min_p;               /* keep those at least this probable, relative to the best; 0: off */
+    float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
+    int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
+    uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
+    const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
+    int bias_count;
+} specdec_sampling;
+
+#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+
+/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
+   settings replace it. */
+typedef struct specdec_settings {
+    specdec_sampling sampling;
+    int max_tokens;                         /* after each prompt; 0: as many as the context holds */
+    int slide;                              /* a full context keeps so many first tokens and the younger half of the
+                                               others, and the text goes on (see specdec_tokens); 0: it ends */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
+    int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+} specdec_settings;
+
+/* The drafters: X(name, kind in >>draft, name on command lines).
+   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
+   SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
+   n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+#define SPECDEC_DRAFTERS(X) \
+    X(MODEL, model, "draft") \
+    X(HEADS, heads, "heads") \
+    X(TRIFORCE, recall, "triforce") \
+    X(NGRAM, ngram, "ngram")
+
+/* Where guesses come from. */
+typedef enum specdec_drafting {
+    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
+    SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
+#define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
+    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
+#undef SPECDEC__DRAFTER
+    SPECDEC_DRAFT_COUNT
+} specdec_drafting;
+
+/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the
+   next four, for comparison, texts of the same distribution, from one drafter that is a model, heads or two levels. At
+   temperature 0 all are one and the same. Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's
+   distribution as said, and for a tree whose shape does not depend on the drawn tokens (on probabilities it may). */
+typedef enum specdec_rule {
+    SPECDEC_RULE_COUPLED,   /* any children; draft and target share the noise: Daliri et al. 2024, arXiv 2408.07978 */
+    SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
+    SPECDEC_RULE_SPECINFER, /* children with replacement: Miao et al. 2024, arXiv 2305.09781 */
+    SPECDEC_RULE_SPECTR,    /* children with replacement, k-sequential selection: Sun et al. 2023, arXiv 2310.15141 */
+    SPECDEC_RULE_TOP_K,     /* any children; the target draws and a child that equals its token is accepted */
+    SPECDEC_RULE_GREEDY,    /* any children; the target's most probable token, the lowest of equals. Not for engines:
+                               theirs is temperature 0 */
+    SPECDEC_RULE_COUNT
+} specdec_rule;
+
+/* How the draft model's trees come about. The text is the same with all where the rule promises that. */
+typedef enum specdec_policy {
+    SPECDEC_POLICY_AUTO,    /* dynamic where the engine chooses the drafters (SPECDEC_DRAFT_AUTO), else static */
+    SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
+    SPECDEC_POLICY_DYNAMIC, /* grown from its probabilities; coupled, top-k alone: Li et al. 2024, arXiv 2406.16858 */
+    SPECDEC_POLICY_COUNT
+} specdec_policy;
+
+/* A target whose layers lie on several machines, the ranks. Each makes an engine with the same configuration, but for
+   rank, threads, and drafters, which only rank 0 has; another may have config.draft alone, and no target, to guess for
+   it (coupled). Rank 0 is used as any engine, the others call specdec_serve; calls come from the engine's thread. */
+typedef struct specdec_cluster {
+    int rank, ranks;   /* this one, and how many there are, 1..64 */
+    const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
+    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take; 0: none is */
+    void *user_data;
+    /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
+    int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
+    /* The next message of a rank, -1: the next urgent one of any. Copies at most room bytes of it. Returns its size, 0:
+       there is none yet. */
+    size_t (*receive)(void *user_data, int rank, void *message, size_t room);
+    void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
+    void (*layer)(void *user_data, int nodes);     /* NULL, or called behind every layer of a run of so many nodes */
+} specdec_cluster;
+
+#define SPECDEC_MAX_LOGPROBS 64
+#define SPECDEC_MAX_TEXTS 1024
+
+/* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
+   cluster point to, must stay valid while the engine lives. */
+typedef struct specdec_config {
+    specdec_source target;
+    specdec_source draft;       /* optional; its vocabulary must be the target's */
+    specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
+    specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
+    int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
+    int texts;                  /* that are open at once, 1..1024; 0: 1 */
+    int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
+    const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
+    const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
+    int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
+    int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
+    int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
+    int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
+    int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
+    int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
+    int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
+    int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
+    int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
+                                   their places: 8 (k + 1) bytes for each token of the context */
+    const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
+    const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
+    const char *chat_format;    /* zephyr, chatml, chatml-think, llama2, llama3, mistral, mistral-v3, mistral-v7, gemma,
+                                   phi3, phi4, phi4-mini, granite, tulu, deepseek-r1; NULL: as the model says */
+    int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
+                                   coupled; 0: one, where that was seen to be faster; -1: none */
+    specdec_drafting drafting;
+    specdec_rule rule;
+    specdec_policy policy;
+    int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
+    int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
+    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
+    const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
+    specdec_hooks hooks;
+} specdec_config;
+
+/* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
+
+   A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
+   Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
+
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
+SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
+
+/* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
+   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
+   token), SYSTEM, CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
+                                        specdec_error *error);
+
+/* Ends the engine of a text, and all its texts: stops the threads, unmaps the files. NULL is allowed. */
+SPECDEC_DEF void specdec_deinit(specdec *engine);
+
+/* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
+   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
+SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
+
+/* In words, what failed in the last call on this text that did; "" if none has. */
+SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
+
+/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling
+   are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that
+   are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
+SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
+
+/* What is set. */
+SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
+
+/* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
+
+   A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
+   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
+   begins with, too, is not read again. */
+
+/* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
+SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
+
+/* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
+   changed. What was computed is shared; a fork costs a page of 64 tokens. Errors: as specdec_open. */
+SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
+
+/* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
+   end the engine. */
+SPECDEC_DEF void specdec_close(specdec *text);
+
+/* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
+   with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
+   sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
+   running, whether anybody takes their text or not; their pages come back when they end, their places with the next
+   prompt of the parent, or when it is closed. Where no place is free, the call on the parent fails with MEMORY, and may
+   be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+
+/* The i-th child of a text's last answer, in the order of the forks; NULL: there is none. */
+SPECDEC_DEF specdec *specdec_child(specdec *text, int i);
+
+/* The last answer as one text: what was written up to a fork, the child's (with its children's), the rest. *length
+   becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
+SPECDEC_DEF specdec_result specdec_restore(specdec *text, char *bytes, size_t room, size_t *length);
+
+/* One step for all texts of an engine that have something to do: that were prompted, have not ended, and of which less
+   than 8 tokens wait to be taken. DONE: none has, or those that have wait for room. What goes wrong with one text, as
+   when there is none, is no error here: that text's next call tells, and the others go on. */
+SPECDEC_DEF specdec_result specdec_work(specdec *engine);
+
+/* Writes what n-grams draft from, closed texts that are remembered (config.history) and the open ones, into data[room],
+   as a file that specdec_load_seen reads on any machine. *bytes becomes what that takes; with NULL as data that is all.
+   It holds the texts' tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+SPECDEC_DEF specdec_result specdec_save_seen(specdec *engine, void *data, size_t room, size_t *bytes);
+
+/* Adds what such a file holds to what is remembered, as if its texts had just been closed; of what exceeds
+   config.history the newest is kept. Changes what is guessed, never what is written. Every byte is checked; a file that
+   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+   n-grams, or config.history is 0). */
+SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, size_t size);
+
+/* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
+   target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
+   hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
+   what lies in the caller's memory: stop strings and biases. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
+SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
+
+/* Puts the text of such a file in the place of this one, of which stop strings and biases stay. If these are those of
+   the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
+   Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
+   checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
+   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
+   ARGUMENT (this text is a child). */
+SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
+
+#define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
+
+/* Appends text to what the model sees, at first behind the token that begins texts, and runs the model over it. Behind
+   other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
+   most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
+SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same with token ids. */
+SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
+
+typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
+
+typedef struct specdec_message {
+    specdec_role role;
+    const char *text;
+    size_t length; /* or SPECDEC_WHOLE_STRING */
+} specdec_message;
+
+/* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
+   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
+   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
+
+/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
+typedef struct specdec_text {
+    const char *bytes;
+    size_t length;
+} specdec_text;
+
+/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
+   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
+   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER. */
+SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
+
+/* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
+SPECDEC_DEF specdec_result specdec_take(specdec *engine, specdec_text *piece);
+
+/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call on that text. Stop strings
+   are matched in text, so only specdec_next ends at them. Take an answer by one of these calls, not by both. */
+SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
+
+/* Why an answer ended. */
+typedef enum specdec_stop {
+    SPECDEC_STOP_NONE,     /* it has not, or nobody was told yet: DONE says that it has */
+    SPECDEC_STOP_END,      /* by a token that ends texts; it is the last of specdec_tokens */
+    SPECDEC_STOP_STRING,   /* by a stop string */
+    SPECDEC_STOP_LIMIT,    /* max_tokens */
+    SPECDEC_STOP_CONTEXT,  /* the context is full */
+    SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
+} specdec_stop;
+
+/* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
+   settings that it ended by; else -1. */
+SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
+
+/* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
+   those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
+   anew, as a prompt is, and the text goes on as one that was given just that: positions, of noise too, count from the
+   new beginning; max_tokens counts on. A prompt that does not fit is refused all the same. Texts that have children, or
+   are children, end as without; and none slides twice in a call. */
+SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
+
+/* Forgets all but the first count tokens; what was computed for them stays. An answer begins there, from which
+   max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
+
+/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
+   several texts is finished first. Callable from any thread and from signal handlers. The text stays as it was before
+   that call; going on is allowed. Until then it waits: specdec_rewind takes none back, closing the text does. */
+SPECDEC_DEF void specdec_cancel(specdec *engine);
+
+/* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
+typedef struct specdec_candidate {
+    int32_t token;
+    float logit;
+} specdec_candidate;
+
+/* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before
+   biases, penalties, filters and temperature. Not numbers where a broken model has computed none. */
+typedef struct specdec_logprob {
+    int32_t token;
+    float logprob;
+    const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
+    int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
+} specdec_logprob;
+
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0, or
+   the token had slid out of the text in a call that failed, and came back. */
+SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
+
+/* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
+   one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
+   children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
+   then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
+   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
+                                          float *logits);
+
+/* As specdec_prompt_tokens, with a row after each token: logits[count * vocabulary]; of no use when it fails. */
+SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
+
+#define SPECDEC_STATE_FINAL (-1) /* instead of a layer */
+
+/* As specdec_prompt_tokens, with the target's states after each of these tokens: states[count * layer_count *
+   embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: what logits are
+   computed from. What a failed call has written there is of no use. Errors: also ARGUMENT (no such layer). */
+SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
+                                                 int layer_count, float *states);
+
+#define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
+
+/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
+typedef struct specdec_tree_count {
+    int32_t nodes, levels; /* root included */
+    int64_t steps;
+} specdec_tree_count;
+
+/* What was done for a text since it was opened. Seconds are 0 without a clock. */
+typedef struct specdec_stats {
+    int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
+    int64_t steps;                      /* of writing; tokens / steps: tokens a step */
+    int64_t drafted, accepted;          /* nodes of the trees but their roots */
+    int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
+    double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
+    double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
+    int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
+    int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
+    int64_t steps_beside;               /* during which the draft model went on */
+    double beside_seconds;              /* that the engine waited for its end, when the target was done */
+    specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
+    int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
+} specdec_stats;
+
+SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
+
+/* What an engine is made of. */
+typedef struct specdec_info {
+    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
+    int threads, context, vocabulary, layers, embedding;
+    int texts, open_texts;                       /* places for texts, and how many are taken */
+    int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
+    int32_t fork_token, child_token;             /* by which texts fork; -1: none */
+    size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
+    uint64_t products_per_token;                 /* multiply-adds in matrices */
+} specdec_info;
+
+SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
+
+/* The target's model, for the calls below; as long-lived as the engine. */
+SPECDEC_DEF const specdec_model *specdec_get_model(const specdec *engine);
+
+/* ---- A model without an engine: one for many engines, or only to tokenise. --------------------------------------- */
+
+/* The same three steps. Only target, threads, weights_in_place, vocabulary_only, isa and hooks of the config count. */
+SPECDEC_DEF specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error
+                                                       *error);
+SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t
+                                              bytes, specdec_error *error);
+SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
+
+/* What specdec_tokenize shall do besides; they add up. */
+enum {
+    SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
+    SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
+    SPECDEC_TOKENIZE_SPECIAL = 4, /* recognise control tokens written in the text, as it does user-defined ones */
+    SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
+};
+
+/* Bytes of working memory for any text of so many bytes: about 13 for each. */
+SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t length);
+
+/* Text to token ids, with working memory of the caller's. *count is how many there are, also when capacity is too small
+   (BUFFER). At most 4 a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
+SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
+                                            int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                            specdec_error *error);
+
+/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
+SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
+                                              size_t *length, specdec_error *error);
+
+/* The text of several, as an engine hands it out at the beginning of a text; control tokens with
+   SPECDEC_TOKENIZE_SPECIAL. *length is how many bytes; when size is too small (BUFFER), how many there must be room
+   for. */
+SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags,
+                                              char *bytes, size_t size, size_t *length, specdec_error *error);
+
+/* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
+
+/* What may be sampled at one position. */
+typedef struct specdec_candidates {
+    specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
+    int count;
+    int greedy;               /* not zero: no noise, the best logit wins */
+} specdec_candidates;
+
+/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the
+   temperature. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped).
+   out->items must have room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At
+   temperature 0 every token stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float
+                                                 *logits, int vocab, const int32_t *recent, int recent_count,
+                                                 specdec_error *error);
+
+/* The k best candidates by logit + Gumbel(seed, position, token), best first, into best[k] (its logit then holds that
+   sum); the first is a sample from the candidates' distribution, the first k are k samples without replacement, in draw
+   order. Target and draft that use the same seed and position choose alike (Daliri et al. 2024, arXiv 2408.07978).
+   Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
+   run out. */
+SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
+                       specdec_candidate *best);
+
+/* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
+   best. Errors: SPECDEC_ERROR_ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
+                                           specdec_error *error);
+
+/* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
+   decision 0. Independent of the noise in specdec_sample_top for the same seed. */
+typedef struct specdec_uniform {
+    uint64_t seed, position;
+    uint32_t decision; /* counts up by itself; below 2^31 */
+} specdec_uniform;
+
+/* The next number, strictly between 0 and 1 (NULL: 0). */
+SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
+
+/* ---- Token trees: what is speculated. ---------------------------------------------------------------------------- */
+
+#define SPECDEC_TREE_MAX_NODES 1024 /* width n of a step, root included */
+#define SPECDEC_TREE_MAX_DEPTH 32   /* levels d, root included, of a tree that specdec_tree_best builds */
+#define SPECDEC_TREE_MAX_WIDTH 32   /* entries of an acceptance vector, so children a node of such a tree */
+
+/* A token tree in the caller's arrays. Node 0 is the root: the last committed token. Parents come before their
+   children, siblings in order of rank: the order in which their tokens were drawn. */
+typedef struct specdec_tree {
+    int32_t *parents; /* [capacity]; -1 for the root */
+    int32_t *ranks;   /* [capacity]; 0 for the root, then 1, 2, ... among the children of a node */
+    int capacity;
+    int n;            /* nodes, root included */
+} specdec_tree;
+
+/* An acceptance vector p[width]: p[k-1] is the probability that the k-th child of an accepted node is accepted and the
+   children before it are not. Not negative, sums to at most 1, often not monotone.
+
+   Functions that build a tree fail with SPECDEC_ERROR_BUFFER when its arrays are too short; tree->n is then the needed
+   count. Everything else they dislike is SPECDEC_ERROR_ARGUMENT. */
+
+/* Does the tree keep all that is said above? Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
+SPECDEC_DEF specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
+
+/* Levels of a valid tree (NULL: 0), root included. depths[n], if not NULL, become distances from the root. */
+SPECDEC_DEF int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
+
+/* chains chains of length nodes each below the root, level by level; (1, n - 1) is plain speculation, (0, 0) only the
+   root. */
+SPECDEC_DEF specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, specdec_error *error);
+
+/* The tree of d levels in which every inner node has k children. */
+SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error *error);
+
+/* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
+   from the root. Ranks past width count as never accepted. */
+SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
+                                  specdec_error *error);
+
+/* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
+SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
+
+/* The tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d) (may be
+   NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time. Errors also:
+   SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
+SPECDEC_DEF specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int
+                                             d, void *memory, size_t bytes, specdec_error *error);
+
+/* Every score at once: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
+SPECDEC_DEF specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory,
+                                             size_t bytes, specdec_error *error);
+
+/* The (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) over a grid, for t(widths[i]) = times[i]; any one
+   unit of time. The first of equals wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of time,
+   may be NULL. */
+SPECDEC_DEF specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n,
+                                               int d, const int32_t *widths, const double *times, int count, double
+                                               draft_time, specdec_error *error);
+
+/* The tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, which is
+   F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the
+   root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
+   may be NULL. Takes microseconds. */
+SPECDEC_DEF specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const
+                                             double *times, int n, double draft_time, specdec_error *error);
+
+/* Keeps the min(n, count) most probable of count candidate nodes (a tree in topological order, the root first).
+   probability is that of the path from the root, so never above the parent's; equals: the earlier. kept[n] becomes the
+   kept candidates, in order, the tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang et al.
+   2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling drawn
+   before it. */
+SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float
+                                             *probability, int count, int n, specdec_error *error);
+
+/* ---- Verifiers: which child of a node is accepted. --------------------------------------------------------------- */
+
+/* One decision: the distributions after a node and the node's children. Only the random source changes. */
+typedef struct specdec_choice {
+    const float *target;     /* [vocab], not negative; need not sum to 1 */
+    const float *draft;      /* [vocab], the same; may be NULL for the last two rules, or without children */
+    const int32_t *children; /* [child_count] tokens, in draw order */
+    int vocab;
+    int child_count;
+    specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
+} specdec_choice;
+
+/* What became of it. */
+typedef struct specdec_verdict {
+    int child;     /* index of the accepted child; -1: none, token is then the bonus token */
+    int32_t token; /* the token at this position, either way */
+} specdec_verdict;
+
+/* Decides by any rule but coupled, see specdec_verify_match. A child drawn twice without replacement, or never by this
+   draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
+   draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
+                              specdec_error *error);
+
+/* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
+   decoding. */
+SPECDEC_DEF void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t
+                                      token);
+
+/* Decides for one node of a tree, whose children hold children[child_count] in order of rank (a leaf has none). Must
+   set the verdict; anything but SPECDEC_OK ends the walk. */
+typedef specdec_result (*specdec_verify_node)(void *user_data, int node, const int32_t *children, int child_count,
+                                              specdec_verdict *verdict);
+
+/* Walks a tree from its root by asking verify at every node it reaches. tokens[tree->n]; a negative one marks a node
+   that the drafter left empty. accepted[tree->n] and path[tree->n] are the caller's: accepted[0 .. *accepted_count - 1]
+   becomes the text of this step, its last token being the bonus token, and path[0 .. *accepted_count - 2] the nodes
+   that hold the others; entries behind are scratch. Errors: SPECDEC_ERROR_ARGUMENT, and what verify returns. */
+SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree
+                                               *tree, const int32_t *tokens, specdec_verify_node verify, void
+                                               *user_data, specdec_error *error);
+
+/* The tree that the draft model fills from now on, at every step: one that was measured (specdec-tune), of at most
+   config.tree_size nodes and config.tree_depth levels; one node: plain decoding. The tree is copied. Only with
+   SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
+
+/* ---- Files and types: what GGUF files hold, and number formats, without an engine. ------------------------------- */
+
+/* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
+typedef struct specdec_bytes {
+    const unsigned char *data;
+    size_t size;
+} specdec_bytes;
+
+/* Types of metadata values, by their numbers in files. */
+typedef enum specdec_gguf_type {
+    SPECDEC_GGUF_U8, SPECDEC_GGUF_I8, SPECDEC_GGUF_U16, SPECDEC_GGUF_I16, SPECDEC_GGUF_U32, SPECDEC_GGUF_I32,
+    SPECDEC_GGUF_F32, SPECDEC_GGUF_BOOL, SPECDEC_GGUF_STRING, SPECDEC_GGUF_ARRAY, SPECDEC_GGUF_U64,
+    SPECDEC_GGUF_I64, SPECDEC_GGUF_F64, SPECDEC_GGUF_TYPES
+} specdec_gguf_type;
+
+/* A metadata value. Its bytes are as in the file: little-endian, not aligned. */
+typedef struct specdec_gguf_value {
+    uint32_t type;              /* a specdec_gguf_type; for an array, that of its items */
+    int is_array;
+    uint64_t count;             /* items of an array; bytes of a string; else 1 */
+    const unsigned char *items;
+    size_t bytes;               /* at items */
+} specdec_gguf_value;
+
+/* A metadata pair. */
+typedef struct specdec_gguf_pair {
+    specdec_bytes key;
+    specdec_gguf_value value;
+    specdec_bytes record;       /* the pair as it stands in the file, to be copied */
+} specdec_gguf_pair;
+
+/* A tensor. */
+typedef struct specdec_gguf_tensor {
+    specdec_bytes name;
+    uint32_t type;              /* number of its type: see specdec_type_by_number */
+    int dimensions;             /* 1..4 */
+    uint64_t shape[4];          /* shape[0] is the length of a row; unused ones are 1 */
+    const unsigned char *data;  /* inside the file */
+    size_t size;                /* bytes at data; 0 for a type that is not known */
+} specdec_gguf_tensor;
+
+#define SPECDEC_GGUF_LONG 8 /* long arrays that are passed over in one leap */
+
+/* An open GGUF file. Read what you like, write nothing. */
+typedef struct specdec_gguf {
+    specdec_bytes file;
+    uint64_t pair_count, tensor_count;
+    size_t alignment;           /* of tensors, in bytes */
+    size_t pairs_at, tensors_at, tensors_end, data_at;
+    struct {
+        size_t from, to;
+    } strings[SPECDEC_GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
+    int strings_count;
+} specdec_gguf;
+
+/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure.
+   The memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors:
+   ARGUMENT, FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
+SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
+
+/* The value of a key, or the tensor of a name. Returns 1 when it is there (2: the name is there twice), else 0. */
+SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
+SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
+
+/* One after the other: pairs and tensors of a file, strings of an array. *place is 0 before the first one. Returns 0
+   when there is none left. */
+SPECDEC_DEF int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair);
+SPECDEC_DEF int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor);
+SPECDEC_DEF int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string);
+
+/* Item i of an array, or with i = 0 a single value, as an integer (bools, too; what is beyond INT64_MAX becomes that)
+   or as a real number (integers, too). Returns 0 when it is of another kind, or when there is no such item. */
+SPECDEC_DEF int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out);
+SPECDEC_DEF int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out);
+
+/* The integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out stays as it is: put
+   the default there. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
+SPECDEC_DEF specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t
+                                                    high, int64_t *out, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error
+                                                  *error);
+SPECDEC_DEF specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out,
+                                                   specdec_error *error);
+
+/* A number format. Values come in blocks: a row of a tensor is a whole number of them. */
+typedef struct specdec_type {
+    uint32_t number;  /* in files (ggml_type) */
+    const char *name; /* "Q4_0" */
+    int block, bytes; /* values of a block; its bytes */
+    int writable;     /* specdec_type_from_float writes it */
+} specdec_type;
+
+#define SPECDEC_TYPE_NUMBERS 31 /* the numbers of types are below this; not all of those below are known */
+
+/* The type of a number or a name. Returns 0 when it is not known. */
+SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
+SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
+
+/* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
+SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
+
+/* Values (whole blocks) of a type to floats, and back with the smallest squared error found; from NaNs and what half
+   floats cannot hold, a block gets any values. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
+SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
+                                                 specdec_error *error);
+SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
+                                                   specdec_error *error);
+
+/* The instruction sets of this CPU that this build has, by name, from the plainest (index 0) to the best; NULL behind
+   the last. */
+SPECDEC_DEF const char *specdec_isa_name(int index);
+
+/* Processors that this process may use, 1 to SPECDEC_MAX_THREADS; 1 where it was built without threads. */
+SPECDEC_DEF int specdec_processors(void);
+
+/* What is known of a prepared model. */
+typedef struct specdec_model_info {
+    const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
+    const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
+    int has_template;                       /* it brings a chat template, recognised or not */
+    int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
+    int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
+    int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
+    size_t weight_bytes;                    /* of the matrices that a step reads */
+    uint64_t products_per_token;            /* multiply-adds in matrices */
+    const specdec_gguf *gguf;               /* its file */
+} specdec_model_info;
+
+/* Valid while the model is. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SPECDEC_H */
+
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif

@@ -1,0 +1,1242 @@
+/* --- AVX2 with FMA and F16C, and AVX-VNNI ------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../quant/types.h"
+#include "kernel.h"
+#include "scalar.h"
+#include "weigh.h"
+#include "x86.h"
+#include "sse41.h"
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
+
+/* Sixteen float lanes in two registers. */
+typedef struct specdec__avx2_v {
+    __m256 a, b;
+} specdec__avx2_v;
+
+#define SPECDEC__AVX2_LANES(name, parameters, low, high) \
+    SPECDEC__AVX2 SPECDEC__INLINE specdec__avx2_v specdec__avx2_##name parameters \
+    { \
+        specdec__avx2_v r; \
+        r.a = low; \
+        r.b = high; \
+        return r; \
+    }
+
+SPECDEC__AVX2_LANES(load, (const float *at), _mm256_loadu_ps(at), _mm256_loadu_ps(at + 8))
+SPECDEC__AVX2_LANES(set, (float x), _mm256_set1_ps(x), _mm256_set1_ps(x))
+SPECDEC__AVX2_LANES(add, (specdec__avx2_v x, specdec__avx2_v y), _mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(sub, (specdec__avx2_v x, specdec__avx2_v y), _mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(mul, (specdec__avx2_v x, specdec__avx2_v y), _mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(div, (specdec__avx2_v x, specdec__avx2_v y), _mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(max, (specdec__avx2_v x, specdec__avx2_v y), _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(min, (specdec__avx2_v x, specdec__avx2_v y), _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v z), _mm256_fmadd_ps(x.a, y.a, z.a),
+                    _mm256_fmadd_ps(x.b, y.b, z.b))
+SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)),
+                    _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
+
+/* a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 shifter)
+{
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
+}
+SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_half(x.a, shifter.a),
+                    specdec__avx2_scale2_half(x.b, shifter.b))
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
+}
+SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at),
+                    specdec__avx2_from_bf16((const __m128i *)at + 1))
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
+}
+SPECDEC__AVX2_LANES(load_bytes, (const int8_t *at), specdec__avx2_from_bytes(at), specdec__avx2_from_bytes(at + 8))
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_v x)
+{
+    _mm256_storeu_ps(at, x.a);
+    _mm256_storeu_ps(at + 8, x.b);
+}
+/* The low byte of each of 16 lanes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, specdec__avx2_v x)
+{
+    const __m256i byte = _mm256_set1_epi32(255);
+    __m256i words = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.a), byte),
+                                        _mm256_and_si256(_mm256_castps_si256(x.b), byte));
+
+    words = _mm256_permute4x64_epi64(words, 0xD8);
+    _mm_storeu_si128((__m128i *)(void *)at,
+                     _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+/* The canonical sum of 16 lanes. */
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
+{
+    const specdec__avx2_v x = parts[0];
+    __m256 b = _mm256_add_ps(x.a, x.b);
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+/* The largest of 16 lanes. */
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
+{
+    const specdec__avx2_v x = parts[0];
+    __m256 b = _mm256_max_ps(x.a, x.b);
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+SPECDEC__HIGHEST4(avx2, SPECDEC__AVX2, 1)
+/* The sum of 16 codes. */
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes)
+{
+    return specdec__sse41_sum_codes(codes);
+}
+/* The bits of lane 0. */
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x)
+{
+    return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
+}
+/* 16 lanes as half floats. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__avx2_v x)
+{
+    _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)at + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+#define SPECDEC__ISA avx2
+#define SPECDEC__TARGET SPECDEC__AVX2
+#define SPECDEC__LANES 16
+#define SPECDEC__WIDTH 1
+#include SPECDEC__FILE
+
+/* One tile. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values, int keys, const uint8_t *codes,
+                                                            const unsigned char *next, specdec__avx2_v *sums)
+{
+    __m256i acc[2][4], code[2];
+    int key, c, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < 2; c++)
+        acc[c][0] = acc[c][1] = acc[c][2] = acc[c][3] = _mm256_setzero_si256();
+    for (key = 0; key < keys; key += 4) {
+        const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
+
+        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        SPECDEC__UNROLL
+        for (c = 0; c < 2; c++)
+            code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) {
+            __m256i value = _mm256_cvtepi8_epi16(_mm_loadu_si128(from + i));
+
+            SPECDEC__UNROLL
+            for (c = 0; c < 2; c++)
+                acc[c][i] = _mm256_add_epi32(acc[c][i], _mm256_madd_epi16(code[c], value));
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < 2; c++) { /* neighbours are parts of one sum */
+        __m256i low = _mm256_hadd_epi32(acc[c][0], acc[c][1]), high = _mm256_hadd_epi32(acc[c][2], acc[c][3]);
+
+        sums[c].a = _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(low, 0xD8));
+        sums[c].b = _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(high, 0xD8));
+    }
+}
+
+SPECDEC__WEIGH_CODES(avx2, avx2, SPECDEC__AVX2, 1, 2, SPECDEC__UNROLL)
+
+/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in
+   all that follows: every type gets its own machine code. */
+
+/* Loads, stores and masks 32 bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at)
+{
+    return _mm256_loadu_si256((const __m256i *)at);
+}
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)at, v);
+}
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask)
+{
+    return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
+}
+
+/* Eight half floats to floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
+
+/* Types whose codes are 8 bits, signed. */
+SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
+
+/* value in every byte whose bit n is set. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit(__m256i a, int n, int value)
+{
+    __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_and(a, 1 << n));
+    return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
+}
+
+/* Bit n of every byte to bit 4, for a constant n; the other bits are for the caller to mask. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
+{
+    return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
+}
+
+/* Blocks of 32 in nibbles; at: the nibbles, bits: the fifth bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits,
+                                                          __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m256i q = specdec__avx2_get(at + i * 64);
+
+        u[i] = specdec__avx2_and(q, 15);
+        u[i + 4] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+    }
+    if (bits) {
+        __m256i high = specdec__avx2_get(bits);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_and(specdec__avx2_bit_to_4(high, i), 16));
+    }
+}
+
+/* The values of IQ4_NL and IQ4_XS in place of nibbles. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
+{
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *at, int run, int bits, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i * 64), run * bits), (1 << bits) - 1);
+}
+
+/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth,
+                                                         __m256i u[8])
+{
+    int i;
+
+    at += eighth / 2 * 512;
+    if (eighth % 2)
+        specdec__avx2_codes_run(at, 1, 4, u);
+    else
+        specdec__avx2_codes_run(at, 0, 4, u);
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 16));
+    }
+}
+
+/* One of the four runs of 32 in 128 values of Q6_K. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run,
+                                                         __m256i u[8])
+{
+    int i;
+
+    specdec__avx2_codes_run(low + run % 2 * 512, run / 2, 4, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m256i h = specdec__avx2_get(high + i * 64);
+
+        h = run < 2 ? _mm256_slli_epi16(h, 4 - 2 * run) : _mm256_srli_epi16(h, 2 * run - 4);
+        u[i] = _mm256_or_si256(u[i], specdec__avx2_and(h, 48));
+    }
+}
+
+/* Eighths of Q6_K: four bits and two bits make a code. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
+{
+    const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
+    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
+
+    switch (eighth % 4) {
+    case 0: specdec__avx2_codes_6(low, high, 0, u); break;
+    case 1: specdec__avx2_codes_6(low, high, 1, u); break;
+    case 2: specdec__avx2_codes_6(low, high, 2, u); break;
+    default: specdec__avx2_codes_6(low, high, 3, u); break;
+    }
+}
+
+/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits,
+                                                              int eighth, __m256i u[8])
+{
+    int i;
+
+    at += eighth / 4 * 512;
+    switch (eighth % 4) {
+    case 0: specdec__avx2_codes_run(at, 0, 2, u); break;
+    case 1: specdec__avx2_codes_run(at, 1, 2, u); break;
+    case 2: specdec__avx2_codes_run(at, 2, 2, u); break;
+    default: specdec__avx2_codes_run(at, 3, 2, u); break;
+    }
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 4));
+    }
+}
+
+/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8
+   rows. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
+                                                       __m256i u[8])
+{
+    const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
+    int i;
+
+    switch (type) {
+    SPECDEC__X86_CODES(avx2, all, at, block, u)
+    default: /* Q8_0 */
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = specdec__avx2_get(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+        break;
+    }
+}
+
+/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after
+   them. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales,
+                                                              int8_t *minimums)
+{
+    int i;
+
+    for (i = 0; i < 256; i += 32) {
+        __m256i both = specdec__avx2_get(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
+
+        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(both, 15));
+        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
+    }
+}
+
+/* Factors of Q4_K and Q5_K: 6 bits each, of scales and of minimums. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+{
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* and of Q5_K */
+    int i;
+
+    for (i = 0; i < 64; i += 32) {
+        __m256i a = specdec__avx2_get(packed + i), b = specdec__avx2_get(packed + 64 + i);
+        __m256i c = specdec__avx2_get(packed + 128 + i);
+        __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
+
+        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
+        specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
+        top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
+        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
+        specdec__avx2_put_bytes(minimums + 64 + i,
+                                _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+    }
+}
+
+/* Factors of Q3_K: 6 bits less 32. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
+{
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
+    int i, half;
+
+    for (half = 0; half < 64; half += 32) {
+        const __m256i high = specdec__avx2_get(packed + 128 + half);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) { /* two scales at once */
+            __m256i two = specdec__avx2_get(packed + i % 2 * 64 + half);
+            __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
+            __m256i top =
+                specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
+
+            specdec__avx2_put_bytes(scales + i * 64 + half,
+                                    _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
+        }
+    }
+}
+
+/* Factors of IQ4_XS: 6 bits less 32. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
+{
+    const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
+    const __m128i *highs = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, high));
+    const __m128i three = _mm_set1_epi16(3);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m128i low = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(lows + i / 2), i % 2 * 4), _mm_set1_epi8(15));
+        __m128i first = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(highs), 2 * i), three);
+        __m128i second = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(highs + 1), 2 * i), three);
+        __m128i top = _mm_slli_epi16(_mm_packus_epi16(first, second), 4);
+
+        _mm_storeu_si128((__m128i *)(void *)(scales + i * 16), _mm_sub_epi8(_mm_or_si128(low, top), _mm_set1_epi8(32)));
+    }
+}
+
+/* Four times seven sign bits to four bytes, the eighth making their number even. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
+{
+    const __m256i parity = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m256i signs = _mm256_and_si256(word, _mm256_set1_epi32(0x7F));
+
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 1), _mm256_set1_epi32(0x7F00)));
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 2), _mm256_set1_epi32(0x7F0000)));
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 3), _mm256_set1_epi32(0x7F000000)));
+    return _mm256_or_si256(
+        signs,
+        _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
+}
+
+/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. */
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx2_factors_q3_k(tile, room); break;
+    case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
+    default: break; /* has none */
+    }
+    return room;
+}
+
+/* Where the scale d of 256 values stands in a tile; dmin comes after it. */
+SPECDEC__INLINE size_t specdec__x86_d(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
+    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
+    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
+    default: return 0;
+    }
+}
+
+/* d of 8 rows of 256 values: of the scales and of the minimums. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
+{
+    const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
+
+    d[0] = d[1] = _mm256_setzero_ps();
+    if (!specdec__x86_is_block_32(type))
+        d[0] = specdec__avx2_halves(at);
+    if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
+        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
+}
+
+/* 256 values of 8 rows of a tile, or what is left of them. */
+typedef struct specdec__avx2_rows {
+    const unsigned char *tile;
+    const int8_t *factors; /* see specdec__avx2_factors */
+    __m256 d[2];           /* see specdec__avx2_scales */
+    int half;              /* 0: the first 8 rows, 1: the others */
+} specdec__avx2_rows;
+
+/* The scales, or with which = 1 the minimums, of a granule. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
+                                                                 int granule)
+{
+    const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
+
+    if (specdec__x86_is_block_32(type))
+        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+                                    which * 2 * SPECDEC__ROWS + rows->half * 16);
+    return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
+}
+
+/* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
+{
+    const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
+
+    return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
+}
+
+/* The pair of a granule of count vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i *u, int count)
+{
+    const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
+    const int wide = specdec__avx2_is_signed(type);
+    __m256i sum = wide ? _mm256_maddubs_epi16(ones, u[0]) : u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        sum = wide ? _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, u[i])) : _mm256_add_epi8(sum, u[i]);
+    if (wide)
+        return _mm256_and_si256(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(65535));
+    return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
+}
+
+/* How many products of vectors are added up in 16 bits, where that cannot saturate. */
+SPECDEC__INLINE int specdec__avx2_step(int type, int vectors)
+{
+    return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
+}
+
+/* Sums of two products each, in 16 bits. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int is_signed, __m256i u, __m256i x)
+{
+    return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
+}
+
+#define SPECDEC__AVX2_FUSED 4 /* columns at most that are multiplied by codes in registers */
+
+/* sums (column) = dots of vectors of a granule with columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u,
+                                                      const int32_t *x, __m256i *sums)
+{
+    const int step = specdec__avx2_step(type, vectors);
+    __m256i part[SPECDEC__AVX2_FUSED], product;
+    int i, c;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i++) {
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            product = specdec__avx2_product(specdec__avx2_is_signed(type), u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            if (i % step)
+                product = _mm256_add_epi16(part[c], product);
+            SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
+            part[c] = product;
+            if (i % step == step - 1) {
+                product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
+                sums[c] = i < step ? product : _mm256_add_epi32(sums[c], product);
+            }
+        }
+    }
+}
+
+/* Unpacks 32 values of 16 rows, block `block` of up to 256 values that begin at tile: 512 codes, unsigned or signed, to
+   where the panel's begin; pairs, scales and minimums to those of the granule. Blocks come in order. As many bytes as
+   are unpacked are fetched at ahead, any address. */
+typedef void specdec__avx2_block_function(const unsigned char *tile, int block, const char *ahead,
+                                          specdec__panel *panel);
+
+/* The same for a type. What block 0 makes of the scales of 256 values stays in the panel, behind the codes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned char *tile, int block,
+                                                       const char *ahead, specdec__panel *panel)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    int8_t *room = panel->u.codes + 512;
+    specdec__avx2_rows rows;
+    __m256i u[8];
+    int g, k, i, to;
+
+    rows.tile = tile;
+    specdec__x86_fetch(specdec__x86_span(type), ahead);
+    rows.factors = room;
+    if (!block && !specdec__x86_is_block_32(type))
+        specdec__avx2_factors(type, tile, room);
+    SPECDEC__UNROLL
+    for (rows.half = 0; rows.half < 2; rows.half++) {
+        to = rows.half * 8;
+        specdec__avx2_scales(type, tile, rows.half, rows.d);
+        specdec__avx2_codes(type, tile, block, rows.half, u);
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            specdec__avx2_put_bytes(panel->u.codes + i * 64 + to * 4, u[i]);
+        SPECDEC__UNROLL
+        for (g = 0; g < per; g++) {
+            k = block * per + g;
+            specdec__avx2_put_bytes(panel->pair[k] + to, specdec__avx2_pair(type, u + g * 4, granule / 4));
+            _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scale(type, 0, &rows, k));
+            if (specdec__x86_has_minimum(type))
+                _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scale(type, 1, &rows, k));
+        }
+    }
+}
+
+#define SPECDEC__AVX2_BLOCK(is_inline, number) \
+    SPECDEC__AVX2 is_inline void specdec__avx2_block_##number(const unsigned char *tile, int block, const char *ahead, \
+                                                              specdec__panel *panel) \
+    { \
+        specdec__avx2_block(SPECDEC__TYPE_##number, tile, block, ahead, panel); \
+    }
+SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_0)
+SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_K)
+SPECDEC__AVX2_BLOCK(static, Q8_0)
+SPECDEC__X86_SELDOM(SPECDEC__AVX2_BLOCK, static)
+
+/* The pairs of granules of so many vectors, 4 or 8, in a block whose codes are signed. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const int8_t *codes,
+                                                             int32_t (*pair)[SPECDEC__ROWS])
+{
+    __m256i u[8];
+    int g, half, i;
+
+    for (g = 0; g < 8 / vectors; g++, codes += vectors * 64)
+        for (half = 0; half < 2; half++) {
+            SPECDEC__UNROLL
+            for (i = 0; i < vectors; i++)
+                u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
+            specdec__avx2_put_bytes(pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+        }
+}
+
+/* The nibbles of the first or the second half of 32-bit lanes, as bytes: the low ones of two bytes, then the high
+   ones. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_half_nibbles(__m256i words, int second)
+{
+    const __m256i low = specdec__avx2_and(words, 15), high = specdec__avx2_and(_mm256_srli_epi16(words, 4), 15);
+
+    return second ? _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0xAA)
+                  : _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
+}
+
+/* For a shuffle that takes the same four bytes of every 32-bit lane. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pattern(uint32_t bytes)
+{
+    const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
+
+    return _mm256_add_epi8(_mm256_set1_epi32((int)bytes), _mm256_broadcastsi128_si256(lanes));
+}
+
+/* Four codes of each row: point i of a group, where a point is four indices of a table. Those of types of two bits
+   (twos) have two bits: in odd bytes they stay two bits higher, where the table has them, too. The others have four
+   bits. points (word, 16): two points a word, or four of two bits. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point(int twos, __m256i table, const uint32_t *points,
+                                                          __m256i signs, int i)
+{
+    const __m256i bits = _mm256_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
+    const __m256i words = specdec__avx2_get(points + (twos ? i / 4 : i / 2) * 16);
+    __m256i index = specdec__avx2_half_nibbles(words, twos ? i / 2 % 2 : i % 2);
+
+    index = _mm256_shuffle_epi8(index, specdec__avx2_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = twos ? _mm256_and_si256(index, _mm256_set1_epi32(0x0C030C03)) : index;
+    signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
+    signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* -1 or 1 */
+    return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
+}
+
+/* The codes of a group to a panel's. twos, table: see above; sevens: seven signs stand for eight codes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(int twos, int sevens, __m256i table,
+                                                           const specdec__grid_group *group, int8_t *codes)
+{
+    int half, i;
+
+    for (half = 0; half < 16; half += 8, codes += 32) {
+        __m256i signs = specdec__avx2_get(group->signs + half);
+
+        signs = sevens ? specdec__avx2_signs(signs) : signs;
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            specdec__avx2_put_bytes(codes + i * 64,
+                                    specdec__avx2_point(twos, table, group->points[0] + half, signs, i));
+    }
+}
+
+/* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *tile, const unsigned char *words,
+                                                           int shift, float factor, float *scale)
+{
+    int half;
+
+    for (half = 0; half < 2; half++) {
+        __m256i n = _mm256_srl_epi32(specdec__avx2_get(words + half * 32), _mm_cvtsi32_si128(shift));
+
+        n = _mm256_and_si256(_mm256_add_epi32(n, n), _mm256_set1_epi32(30));
+        n = _mm256_or_si256(n, _mm256_set1_epi32(1));
+        _mm256_storeu_ps(scale + half * 8, _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
+                                                         _mm256_mul_ps(_mm256_set1_ps(factor), _mm256_cvtepi32_ps(n))));
+    }
+}
+
+/* Where the scales of a tile of a type lie whose codes are points of a grid: four bits each, eight in a word, or at the
+   top of words that are `step` bytes apart. */
+typedef struct specdec__x86_fours {
+    const unsigned char *at;
+    int count, step;
+    float factor;
+} specdec__x86_fours;
+
+SPECDEC__INLINE specdec__x86_fours specdec__x86_fours_of(uint32_t type, const unsigned char *tile)
+{
+    specdec__x86_fours out = {tile, 16, 0, 0.125f};
+
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XXS: out.at += SPECDEC__TILE_AT(iq2_xxs, groups) + 64; out.count = 8; out.step = 128; break;
+    case SPECDEC__TYPE_IQ2_XS: out.at += SPECDEC__TILE_AT(iq2_xs, scales); break;
+    case SPECDEC__TYPE_IQ2_S: out.at += SPECDEC__TILE_AT(iq2_s, scales); break;
+    case SPECDEC__TYPE_IQ3_XXS:
+        out.at += SPECDEC__TILE_AT(iq3_xxs, words);
+        out.count = 8;
+        out.step = 64;
+        out.factor = 0.25f;
+        break;
+    default: out.at += SPECDEC__TILE_AT(iq3_s, scales); out.count = 8; out.factor = 1; break;
+    }
+    return out;
+}
+
+/* The scales of a tile of a type whose codes are points of a grid. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_scales(uint32_t type, const unsigned char *tile,
+                                                               float (*scale)[SPECDEC__ROWS])
+{
+    const specdec__x86_fours from = specdec__x86_fours_of(type, tile);
+    int g;
+
+    for (g = 0; g < from.count; g++)
+        specdec__avx2_scale_odd(tile, from.at + (from.step ? g * from.step : g / 8 * 64), from.step ? 28 : g % 8 * 4,
+                                from.factor, scale[g]);
+}
+
+/* Whether a point of the type is eight indices of two bits, not four of four. */
+SPECDEC__INLINE int specdec__avx2_is_twos(uint32_t type)
+{
+    return type != SPECDEC__TYPE_IQ3_XXS && type != SPECDEC__TYPE_IQ3_S;
+}
+
+/* What the indices in points stand for. */
+SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_magnitudes(uint32_t type)
+{
+    const __m128i twos = _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0);
+    const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m128i fours = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0);
+
+    return specdec__avx2_is_twos(type) ? twos : type == SPECDEC__TYPE_IQ3_S ? odd : fours;
+}
+
+/* What specdec__avx2_block does, for a type whose codes are points of a grid. */
+SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char *tile, int block,
+                                                   specdec__panel *panel)
+{
+    const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
+    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_magnitudes((uint32_t)type));
+    int8_t *codes = panel->u.codes;
+    specdec__grid_group group;
+
+    specdec__grid_take((uint32_t)type, tile, block, &group);
+    if (specdec__avx2_is_twos((uint32_t)type))
+        specdec__avx2_put_group(1, sevens, table, &group, codes);
+    else
+        specdec__avx2_put_group(0, sevens, table, &group, codes);
+    if (!block)
+        specdec__avx2_expand_scales((uint32_t)type, tile, panel->scale);
+    if (specdec__x86_granule(type) == 32)
+        specdec__avx2_block_pairs(8, codes, panel->pair + block);
+    else
+        specdec__avx2_block_pairs(4, codes, panel->pair + 2 * block);
+}
+
+#define SPECDEC__AVX2_BLOCK_GRID(isa, number) \
+    SPECDEC__AVX2 static void specdec__##isa##_block_##number(const unsigned char *tile, int block, const char *ahead, \
+                                                              specdec__panel *panel) \
+    { \
+        specdec__x86_fetch(specdec__x86_span(SPECDEC__TYPE_##number), ahead); \
+        specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
+    }
+SPECDEC__X86_GRIDS(SPECDEC__AVX2_BLOCK_GRID, avx2)
+
+/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
+   function for AVX2 may call its intrinsic. */
+#ifdef SPECDEC__AVXVNNI
+#define SPECDEC__AVX2_DPBUSD(sum, u, x) \
+    __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
+#else
+#define SPECDEC__AVX2_DPBUSD(sum, u, x) ((void)(u), (void)(x))
+#endif
+
+#ifdef SPECDEC__AVXVNNI
+/* One tile. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *values, int keys, const uint8_t *codes,
+                                                               const unsigned char *next, specdec__avx2_v *sums)
+{
+    __m256i acc[4][2], value[2], code;
+    int key, c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < 4; c++)
+        acc[c][0] = acc[c][1] = _mm256_setzero_si256();
+    for (key = 0; key < keys; key += 4) {
+        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
+        value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
+        SPECDEC__UNROLL
+        for (c = 0; c < 4; c++) {
+            code = _mm256_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key));
+            SPECDEC__AVX2_DPBUSD(acc[c][0], code, value[0]);
+            SPECDEC__AVX2_DPBUSD(acc[c][1], code, value[1]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < 4; c++) {
+        sums[c].a = _mm256_cvtepi32_ps(acc[c][0]);
+        sums[c].b = _mm256_cvtepi32_ps(acc[c][1]);
+    }
+}
+
+SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
+#endif
+
+/* The same as specdec__avx2_sums, with AVX-VNNI. Each column has two chains of sums: half the wait for the last
+   product. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
+                                                           __m256i *sums)
+{
+    __m256i odd[SPECDEC__AVX2_FUSED];
+    int i, c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        sums[c] = odd[c] = _mm256_setzero_si256();
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i += 2)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            SPECDEC__AVX2_DPBUSD(sums[c], u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            SPECDEC__AVX2_DPBUSD(odd[c], u[i + 1], _mm256_set1_epi32(x[c * 8 + i + 1]));
+        }
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        sums[c] = _mm256_add_epi32(sums[c], odd[c]);
+}
+
+/* The pair of a granule of count vectors of unsigned codes, with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __m256i *u, int count)
+{
+    __m256i sum = _mm256_setzero_si256(), rest = u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        if (specdec__avx2_is_signed(type))
+            SPECDEC__AVX2_DPBUSD(sum, u[i], _mm256_set1_epi8(1));
+        else
+            rest = _mm256_add_epi8(rest, u[i]);
+    SPECDEC__AVX2_DPBUSD(sum, rest, _mm256_set1_epi8(1));
+    return specdec__avx2_bias_pair(type, sum);
+}
+
+/* Signed codes become unsigned ones for AVX-VNNI: 128 is added. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni, __m256i codes)
+{
+    return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
+}
+
+/* acc (column) += granule g of a block times columns. vnni: with AVX-VNNI? A constant, here and below. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
+                            __m256 minimum, const specdec__x86_x *x, int g, int column, __m256 *acc)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
+    __m256i sums[SPECDEC__AVX2_FUSED];
+    int c;
+
+    if (vnni)
+        specdec__avx2_vnni_sums(columns, granule / 4, u, codes, sums);
+    else
+        specdec__avx2_sums(type, columns, granule / 4, u, codes, sums);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
+
+        sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(pairs[c * per])));
+        acc[c] = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sums[c]), acc[c]);
+        if (specdec__x86_has_minimum(type))
+            acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per + g]), acc[c]);
+    }
+}
+
+/* A block times columns. `columns` is a constant: 1 to 4 of them go to acc (column); with 0, count of them go to sums
+   (column, 16). */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
+                          size_t at, int columns, int count, __m256 *acc, float *sums)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
+    specdec__x86_x from;
+    __m256i u[8];
+    int g, c, i;
+
+    specdec__avx2_codes(type, rows->tile, block, half, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
+        SPECDEC__KEEP(u[i]);
+    }
+    from = specdec__x86_at(x, at, per);
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        const __m256i *codes = u + g * 4;
+        __m256i pair =
+            vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
+        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, block * per + g), minimum = scale;
+
+        if (specdec__x86_has_minimum(type))
+            minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
+        if (columns)
+            specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
+        else
+            for (c = 0; c < count; c++) {
+                acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
+                specdec__avx2_fused_columns(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
+                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
+            }
+    }
+}
+
+/* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, const specdec__tiles *tiles, int t,
+                                                           size_t from, size_t end, int blocks,
+                                                           const specdec__columns *x, size_t at, int columns, int count,
+                                                           float *sums)
+{
+    const int share = specdec__x86_span(type) / 2;
+    specdec__avx2_rows rows;
+    int8_t room[512];
+    int b, c;
+
+    rows.tile = tiles->tile[t] + from;
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
+        __m256 acc[SPECDEC__AVX2_FUSED];
+
+        specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
+        for (b = 0; b < blocks; b++) {
+            specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
+                                  tiles->next[t]);
+            specdec__avx2_fused_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
+                                      acc, sums);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]);
+    }
+}
+
+/* 256 values of one tile, then of the other: two streams bring more bytes from memory than one. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
+                                                       const specdec__columns *x, int block,
+                                                       int column, int columns, int count, float *const *sums)
+{
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
+    int from, run, t;
+
+    for (from = 0; from < blocks; from += run) {
+        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
+
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        for (t = 0; t < 2 && tiles->tile[t]; t++) {
+            if (block + from == 0)
+                memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
+                                    sums[t]);
+        }
+    }
+}
+
+/* What multiply does (see specdec__multiply_function), for up to `most` columns, 2 or 4, which have machine code of
+   their own; 0: for any number, of which 1 and 2 have it. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
+                       int block, int column, int count, float *const *sums)
+{
+    if (count == 1)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
+    else if (count == 2 || most == 2)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
+    else if (count == 3 && most == 4)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
+    else if (most == 4)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
+    else
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
+}
+
+/* sums (column, half) += four vectors of codes times columns. A vector is loaded once for all columns, a word of a
+   column once for 16 rows. part (column, half): sums in 16 bits, of `before` vectors until now. begun: do sums hold
+   anything before the first `step` vectors are done? */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns, int step, int before, int begun,
+                                                          const int8_t *codes, const int32_t *x, __m256i (*part)[2],
+                                                          __m256i (*sums)[2])
+{
+    const int is_signed = specdec__avx2_is_signed(type), run = step < 4 ? step : 1;
+    __m256i u[2][2], word, product;
+    int i, j, c, half;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i += run) {
+        SPECDEC__UNROLL
+        for (j = 0; j < 2 * run; j++)
+            u[j / 2][j % 2] = specdec__avx2_get(codes + i * 64 + j * 32);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            SPECDEC__UNROLL
+            for (j = 0; j < run; j++) {
+                word = _mm256_set1_epi32(x[c * 8 + i + j]);
+                SPECDEC__UNROLL
+                for (half = 0; half < 2; half++) {
+                    product = specdec__avx2_product(is_signed, u[j][half], word);
+                    if ((before + i + j) % step)
+                        product = _mm256_add_epi16(part[c][half], product);
+                    SPECDEC__KEEP(product);
+                    part[c][half] = product;
+                    if ((before + i + j) % step < step - 1)
+                        continue;
+                    product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
+                    sums[c][half] =
+                        begun || before + i + j >= step ? _mm256_add_epi32(sums[c][half], product) : product;
+                    SPECDEC__KEEP(sums[c][half]);
+                }
+            }
+    }
+}
+
+/* The same with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int columns, const int8_t *codes,
+                                                               const int32_t *x, __m256i (*sums)[2])
+{
+    __m256i u[2], word;
+    int i, c;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        u[0] = specdec__avx2_unsigned(type, 1, specdec__avx2_get(codes + i * 64));
+        u[1] = specdec__avx2_unsigned(type, 1, specdec__avx2_get(codes + i * 64 + 32));
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            word = _mm256_set1_epi32(x[c * 8 + i]);
+            SPECDEC__AVX2_DPBUSD(sums[c][0], u[0], word);
+            SPECDEC__AVX2_DPBUSD(sums[c][1], u[1], word);
+        }
+    }
+}
+
+/* The pairs of half a granule of a panel, times that of a column. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_pair(int type, int vnni, const int32_t *pairs, int32_t x)
+{
+    __m256i pair = specdec__avx2_get(pairs);
+
+    if (vnni && specdec__avx2_is_signed(type)) /* the pairs of signed codes have no bias */
+        pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
+    return _mm256_madd_epi16(pair, _mm256_set1_epi32(x));
+}
+
+/* sums (column, 16) += granule g of the block that a panel holds, the k-th of 256 values, times 1 to 4 columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel *panel, int g, int k,
+                          const specdec__x86_x *x, float *sums)
+{
+    const int per = 32 / specdec__x86_granule(type), vectors = 8 / per, step = specdec__avx2_step(type, vectors);
+    const int pairs_first = vnni || (step == 4 && vectors == 8);
+    const int8_t *codes = panel->u.codes + g * vectors * 64;
+    const int32_t *words = x->codes + g * 4, *pairs = panel->pair[k];
+    __m256i found[4][2], part[4][2];
+    int i, c, half;
+
+    if (pairs_first)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            for (half = 0; half < 2; half++)
+                found[c][half] = specdec__avx2_dot_pair(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
+    if (vnni)
+        for (i = 0; i < vectors; i += 4)
+            specdec__avx2_vnni_dot_four(type, columns, codes + i * 64, words + i, found);
+    else if (pairs_first)
+        for (i = 0; i < vectors; i += 4)
+            specdec__avx2_dot_four(type, columns, step, 0, 1, codes + i * 64, words + i, part, found);
+    else
+        SPECDEC__UNROLL
+        for (i = 0; i < vectors; i += 4)
+            specdec__avx2_dot_four(type, columns, step, i, 0, codes + i * 64, words + i, part, found);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        SPECDEC__UNROLL
+        for (half = 0; half < 2; half++) {
+            float *to = sums + c * SPECDEC__ROWS + half * 8;
+            __m256 by = _mm256_mul_ps(_mm256_loadu_ps(panel->scale[k] + half * 8), _mm256_set1_ps(x->scales[c]));
+            __m256i sum = found[c][half];
+            __m256 acc;
+
+            if (!pairs_first)
+                sum = _mm256_add_epi32(
+                    sum, specdec__avx2_dot_pair(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
+            acc = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(to));
+            if (specdec__x86_has_minimum(type))
+                acc = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + half * 8),
+                                      _mm256_set1_ps(x->totals[c * per + g]), acc);
+            _mm256_storeu_ps(to, acc);
+        }
+}
+
+/* The same of the block, the b-th of 256 values; then x and sums are those of the columns that follow. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni, int columns,
+                                                             const specdec__panel *panel, int b, specdec__x86_x *x,
+                                                             float **sums)
+{
+    const int per = 32 / specdec__x86_granule(type);
+    int g;
+
+    for (g = 0; g < per; g++)
+        specdec__avx2_dot_granule(type, vnni, columns, panel, g, b * per + g, x, *sums);
+    x->codes += columns * 8;
+    x->pairs += columns * per;
+    x->totals += columns * per;
+    x->scales += columns;
+    *sums += columns * SPECDEC__ROWS;
+}
+
+/* sums (column, 16) += the block times columns, four at a time; five are three and two, six twice three. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, const specdec__panel *panel, int b,
+                                                           specdec__x86_x x, int count, float *sums)
+{
+    for (; count > 6 || count == 4; count -= 4)
+        specdec__avx2_dot_columns(type, vnni, 4, panel, b, &x, &sums);
+    for (; count >= 3; count -= 3)
+        specdec__avx2_dot_columns(type, vnni, 3, panel, b, &x, &sums);
+    if (count == 2)
+        specdec__avx2_dot_columns(type, vnni, 2, panel, b, &x, &sums);
+    if (count == 1)
+        specdec__avx2_dot_columns(type, vnni, 1, panel, b, &x, &sums);
+}
+
+/* sums (column, 16) += up to 256 values of a tile times columns: a block is unpacked and multiplied, then the next. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_run(int type, int vnni, specdec__avx2_block_function *unpack, const unsigned char *tile,
+                  const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_x x, size_t n,
+                  int count, float *sums)
+{
+    const size_t per = 32 / (size_t)specdec__x86_granule(type);
+    int b;
+
+    for (b = 0; b < blocks; b++, ahead += span) {
+        unpack(tile, b, ahead, panel);
+        specdec__avx2_dot_block(type, vnni, panel, b, x, count, sums);
+        x.codes += n * 8;
+        x.pairs += n * per;
+        x.totals += n * per;
+        x.scales += n;
+    }
+}
+
+/* What multiply does, for a type, or for all types with the same kind of panel. One tile after the other: while memory
+   is not all that takes time, a single stream is the faster one. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
+                        int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column, int count,
+                        float *const *sums)
+{
+    const size_t span = (size_t)tiles->type->bytes * SPECDEC__ROWS * 32 / (size_t)tiles->type->block;
+    int t, from;
+
+    for (t = 0; t < 2 && tiles->tile[t]; t++) {
+        const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
+
+        if (!block)
+            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+        for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
+            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
+
+            specdec__avx2_run(type, vnni, unpack, tiles->tile[t] + byte,
+                              specdec__x86_ahead(tiles->tile[t], byte, (size_t)blocks * span, next), span,
+                              specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
+                              specdec__x86_at(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
+        }
+    }
+}
+
+/* What multiply does for types with a kind of panel, which say how blocks are unpacked. */
+#define SPECDEC__AVX2_KIND(isa, vnni, kind, type) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_by_blocks_##kind(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
+                                      specdec__panel *panel, const specdec__columns *x, int block, int column, \
+                                      int count, float *const *sums) \
+    { \
+        specdec__avx2_by_blocks(type, vnni, unpack, tiles, blocks, panel, x, block, column, count, sums); \
+    }
+/* The same for one type, with an unpacker that is part of it. */
+#define SPECDEC__AVX2_OWN(number) \
+    SPECDEC__AVX2 static SPECDEC__NOINLINE void \
+    specdec__avx2_by_blocks_##number(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
+                                     specdec__panel *panel, const specdec__columns *x, int block, int column, \
+                                     int count, float *const *sums) \
+    { \
+        (void)unpack; \
+        specdec__avx2_by_blocks(SPECDEC__TYPE_##number, 0, specdec__avx2_block_##number, tiles, blocks, panel, x, \
+                                block, column, count, sums); \
+    }
+/* Entries of multiply. fused: so many columns, 2 or 4, need no panel; 0: all do. */
+#define SPECDEC__AVX2_MULTIPLY(isa, vnni, number, kind, fused) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                       const specdec__columns *x, int block, int column, int count, \
+                                       float *const *sums) \
+    { \
+        if (fused && count <= fused) \
+            specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, fused, tiles, blocks, x, block, column, count, sums); \
+        else \
+            specdec__##isa##_by_blocks_##kind(specdec__avx2_block_##number, tiles, blocks, panels, x, block, column, \
+                                              count, sums); \
+    }
+/* Of 6 bits only two products add up in 16 bits, and granules are short: panels are no faster at any width. */
+#define SPECDEC__AVX2_MULTIPLY_Q6_K(isa, vnni) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_multiply_Q6_K(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                   const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    { \
+        (void)panels; \
+        specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 0, tiles, blocks, x, block, column, count, sums); \
+    }
+/* fused: of types that are often seen. */
+#define SPECDEC__AVX2_MULTIPLIES(isa, vnni, fused, kind_q4_0, kind_q4_k) \
+    SPECDEC__AVX2_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_KIND(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED) \
+    SPECDEC__AVX2_KIND(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_KIND(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_KIND(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0, kind_q4_0, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0, 32_signed, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K, kind_q4_k, fused) \
+    SPECDEC__AVX2_MULTIPLY_Q6_K(isa, vnni) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_1, 32m, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_0, 32, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_1, 32m, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_K, 16m, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q3_K, 16, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ3_XXS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ3_S, 32_signed, 0)
+
+SPECDEC__AVX2_OWN(Q4_0)
+SPECDEC__AVX2_OWN(Q4_K)
+SPECDEC__AVX2_MULTIPLIES(avx2, 0, 2, Q4_0, Q4_K)
+#ifdef SPECDEC__AVXVNNI /* where unpacking, not multiplying, takes most of the time */
+SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, SPECDEC__AVX2_FUSED, 32, 32m)
+#endif
+#endif /* x86_64 */

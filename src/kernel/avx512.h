@@ -1,0 +1,1489 @@
+/* --- AVX-512 with VNNI -------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../quant/types.h"
+#include "../quant/tiles.h"
+#include "kernel.h"
+#include "scalar.h"
+#include "weigh.h"
+#include "x86.h"
+#include "avx2.h"
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
+typedef __m512 specdec__avx512_v;
+
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load(const float *at) { return _mm512_loadu_ps(at); }
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store(float *at, __m512 a) { _mm512_storeu_ps(at, a); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_set(float a) { return _mm512_set1_ps(a); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_sub(__m512 a, __m512 b) { return _mm512_sub_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_mul(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_div(__m512 a, __m512 b) { return _mm512_div_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, __m512 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale2(__m512 a, __m512 shifter)
+{
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at, __m512 a)
+{
+    _mm_storeu_si128((__m128i *)(void *)at, _mm512_cvtepi32_epi8(_mm512_castps_si512(a)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(const __m512 *parts)
+{
+    const __m512 a = parts[0];
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *parts)
+{
+    const __m512 a = parts[0];
+    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_highest4(const __m512 *x, float *out)
+{
+    const __m512 ab = _mm512_max_ps(_mm512_shuffle_f32x4(x[0], x[1], 0x44), _mm512_shuffle_f32x4(x[0], x[1], 0xEE));
+    const __m512 cd = _mm512_max_ps(_mm512_shuffle_f32x4(x[2], x[3], 0x44), _mm512_shuffle_f32x4(x[2], x[3], 0xEE));
+    __m512 all = _mm512_max_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+
+    all = _mm512_max_ps(all, _mm512_permute_ps(all, 0x4E));
+    all = _mm512_max_ps(all, _mm512_permute_ps(all, 0xB1));
+    all = _mm512_permutexvar_ps(_mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 8, 4, 0), all);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(all));
+}
+SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_sum_codes(const int8_t *codes)
+{
+    __m128i high = _mm_set1_epi8((char)-128), v = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
+}
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at));
+}
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_bf16(const void *at)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
+}
+SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a)
+{
+    return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 a)
+{
+    _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two
+   tiles side by side. The type is a constant in all that follows: every type gets its own machine code. */
+
+/* 64 bytes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at)
+{
+    return _mm512_loadu_si512(at);
+}
+/* 16 half floats to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at)
+{
+    return specdec__avx512_load_f16(at);
+}
+
+/* Sixteen bytes to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
+}
+
+/* The bits of mask in every byte. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
+{
+    return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
+}
+
+/* The bits of mask from a, the others from b. The mask comes last: the first operand is overwritten. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i a, __m512i b)
+{
+    return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi8((char)mask), 0xE4);
+}
+
+/* sum += four products of unsigned u and signed bytes at x, the same for all lanes; or two products of 16-bit numbers.
+   Written out, because gcc takes two instructions for what is one: it loads x first. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_bytes(__m512i sum, __m512i u, const int32_t *x)
+{
+    __asm__("vpdpbusd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
+    return sum;
+}
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_pairs(__m512i sum, __m512i u, const int32_t *x)
+{
+    __asm__("vpdpwssd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
+    return sum;
+}
+
+/* value in every byte whose bit n is set. (On Zen 5, shifts by a variable count keep the multipliers busy; this does
+   not.) */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
+{
+    __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_and(a, 1 << n));
+    return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
+}
+
+/* The same for a constant n and bit 4; the other bits are for the caller to mask. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
+{
+    switch (n) {
+    case 0: return _mm512_slli_epi16(a, 4);
+    case 1: return _mm512_slli_epi16(a, 3);
+    case 2: return _mm512_slli_epi16(a, 2);
+    case 3: return _mm512_slli_epi16(a, 1);
+    case 4: return a;
+    case 5: return _mm512_srli_epi16(a, 1);
+    case 6: return _mm512_srli_epi16(a, 2);
+    default: return _mm512_srli_epi16(a, 3);
+    }
+}
+
+/* Eight vectors of nibbles from four: the low ones first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m512i q = specdec__avx512_load_bytes(at + i * 64);
+
+        SPECDEC__KEEP(q);
+        u[i] = specdec__avx512_and(q, 15);
+        u[i + 4] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+    }
+}
+
+/* The values of IQ4_NL and IQ4_XS, plus 128, in place of nibbles. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
+{
+    const __m512i table = _mm512_xor_si512(_mm512_set1_epi8((char)-128), _mm512_broadcast_i32x4(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned char *at, const unsigned char *bits,
+                                                              __m512i u[8])
+{
+    int i;
+
+    specdec__avx512_nibbles(at, u);
+    if (bits) {
+        __m512i high = specdec__avx512_load_bytes(bits);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_or_si512(u[i], specdec__avx512_and(specdec__avx512_bit_to_4(high, i), 16));
+    }
+}
+
+/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits,
+                                                             int eighth, __m512i u[8])
+{
+    int i;
+
+    at += eighth / 2 * 512;
+    if (eighth % 2) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = specdec__avx512_and(_mm512_srli_epi16(specdec__avx512_load_bytes(at + i * 64), 4), 15);
+    } else {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = specdec__avx512_and(specdec__avx512_load_bytes(at + i * 64), 15);
+    }
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_or_si512(u[i], specdec__avx512_bit(specdec__avx512_load_bytes(bits + i * 64), eighth, 16));
+    }
+}
+
+/* One of the four runs of 32 in 128 values of Q6_K; run is a constant. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char *low, const unsigned char *high,
+                                                             int run, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m512i q = specdec__avx512_load_bytes(low + run % 2 * 512 + i * 64),
+                h = specdec__avx512_load_bytes(high + i * 64);
+
+        if (run >= 2)
+            q = _mm512_srli_epi16(q, 4);
+        if (run == 0)
+            h = _mm512_slli_epi16(h, 4);
+        if (run == 1)
+            h = _mm512_slli_epi16(h, 2);
+        if (run == 3)
+            h = _mm512_srli_epi16(h, 2);
+        u[i] = specdec__avx512_and(specdec__avx512_select(15, q, h), 63);
+    }
+}
+
+/* Eighths of Q6_K: four bits and two bits make a code. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
+{
+    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
+    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
+
+    switch (eighth % 4) {
+    case 0: specdec__avx512_codes_6(low, high, 0, u); break;
+    case 1: specdec__avx512_codes_6(low, high, 1, u); break;
+    case 2: specdec__avx512_codes_6(low, high, 2, u); break;
+    default: specdec__avx512_codes_6(low, high, 3, u); break;
+    }
+}
+
+/* One of the four runs of 32 in 128 values of Q2_K or Q3_K. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char *at, int run, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m512i q = specdec__avx512_load_bytes(at + i * 64);
+
+        if (run == 1)
+            q = _mm512_srli_epi16(q, 2);
+        if (run == 2)
+            q = _mm512_srli_epi16(q, 4);
+        if (run == 3)
+            q = _mm512_srli_epi16(q, 6);
+        u[i] = specdec__avx512_and(q, 3);
+    }
+}
+
+/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits,
+                                                                  int eighth, __m512i u[8])
+{
+    int i;
+
+    at += eighth / 4 * 512;
+    switch (eighth % 4) {
+    case 0: specdec__avx512_codes_2(at, 0, u); break;
+    case 1: specdec__avx512_codes_2(at, 1, u); break;
+    case 2: specdec__avx512_codes_2(at, 2, u); break;
+    default: specdec__avx512_codes_2(at, 3, u); break;
+    }
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_or_si512(u[i], specdec__avx512_bit(specdec__avx512_load_bytes(bits + i * 64), eighth, 4));
+    }
+}
+
+/* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of
+   32. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
+                                                           const specdec__panel *panel, int block, __m512i u[8])
+{
+    const unsigned char *at =
+        type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
+    int i;
+
+    switch (type) {
+    SPECDEC__X86_CODES(avx512, tile, at, block, u)
+    case SPECDEC__TYPE_Q8_0:
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
+                                    _mm512_set1_epi8((char)-128));
+        break;
+    default: /* they lie in the panel */
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_loadu_si512(panel->u.codes + (size_t)block * 512 + i * 64);
+        break;
+    }
+}
+
+/* The pair of a granule of count vectors: the sum of its codes in the low half, -bias in the high half, so that
+   madd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
+{
+    const int bias = specdec__x86_bias(type);
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i sum = _mm512_set1_epi32(-4 * count * bias), rest = u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        if (specdec__x86_limit(type) * count <= 255)
+            rest = _mm512_add_epi8(rest, u[i]);
+        else
+            sum = _mm512_dpbusd_epi32(sum, u[i], ones);
+    sum = _mm512_dpbusd_epi32(sum, rest, ones);
+    return _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16((short)-bias));
+}
+
+/* count scales = d times signed bytes (count, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count,
+                                                                 float (*out)[SPECDEC__ROWS])
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_bytes(bytes + i * 16)));
+}
+
+/* -a. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a)
+{
+    return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a);
+}
+
+/* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
+{
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
+    const __m512i a = specdec__avx512_load_bytes(packed), b = specdec__avx512_load_bytes(packed + 64);
+    const __m512i c = specdec__avx512_load_bytes(packed + 128);
+    int8_t scales[128], minimums[128];
+
+    _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
+    _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select(15, c, _mm512_srli_epi16(a, 2)), 63));
+    _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
+    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4),
+                                                                                  _mm512_srli_epi16(b, 2)),
+                                                           63));
+    specdec__avx512_scale_bytes(specdec__avx512_halves(tile), scales, 8, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
+}
+
+/* Scales and minimums of 256 values. All but Q4_K and Q5_K share the factors of AVX2. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsigned char *tile, specdec__panel *panel)
+{
+    const unsigned char *d = tile + specdec__x86_d(type);
+    const int count = 256 / specdec__x86_granule(type);
+
+    if (type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K) {
+        specdec__avx512_scales_k(tile, panel);
+    } else {
+        int8_t room[512];
+        const int8_t *factors = specdec__avx2_factors(type, tile, room);
+
+        specdec__avx512_scale_bytes(specdec__avx512_halves(d), factors, count, panel->scale);
+        if (specdec__x86_has_minimum(type))
+            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(d + 2 * SPECDEC__ROWS)),
+                                        factors + 256, count, panel->minimum);
+    }
+}
+
+#define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
+#define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side, and of types that are seen less often */
+
+/* A block of a tile, in registers as far as there are enough; pair, scale, minimum (granule). */
+typedef struct specdec__avx512_block {
+    __m512i codes[8], pair[2];
+    __m512 scale[2], minimum[2];
+} specdec__avx512_block;
+
+/* Unpacks block `block` of a tile, or of a panel, into registers. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
+                                                          const specdec__panel *panel, specdec__avx512_block *out)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
+    const int unpacked = type >= SPECDEC__X86_PANEL_32;
+    const unsigned char *own = unpacked ? tile : tile + (size_t)block * (size_t)specdec__x86_span(type);
+    int i;
+
+    specdec__avx512_codes(type, tile, panel, block, out->codes);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        SPECDEC__KEEP(out->codes[i]);
+    SPECDEC__UNROLL
+    for (i = 0; i < per; i++) {
+        out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
+                                : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
+        out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
+        if (specdec__x86_has_minimum(type))
+            out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
+    }
+}
+
+/* integers (tiles, columns) = dots of granule g of blocks (tile) with columns from c on. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns,
+                                                              const specdec__avx512_block *blocks, int g,
+                                                              const specdec__x86_x *x, int c, __m512i *integers)
+{
+    const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
+    const int32_t *codes = x->codes + c * 8 + g * 4, *pairs = x->pairs + c * per + g;
+    __m512i odd[SPECDEC__AVX512_FEW], value;
+    int i, k, t;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++) {
+        odd[k] = _mm512_setzero_si512();
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++)
+            integers[t * columns + k] = _mm512_setzero_si512();
+    }
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i++)
+        SPECDEC__UNROLL
+        for (k = 0; k < columns; k++) {
+            __m512i *to = i % chains ? &odd[k] : &integers[k];
+
+            if (tiles == 1) {
+                *to = specdec__avx512_add_bytes(*to, blocks[0].codes[g * 4 + i], &codes[k * 8 + i]);
+                continue;
+            }
+            value = _mm512_set1_epi32(codes[k * 8 + i]);
+            SPECDEC__KEEP(value); /* loaded once for both tiles */
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++)
+                integers[t * columns + k] =
+                    _mm512_dpbusd_epi32(integers[t * columns + k], blocks[t].codes[g * 4 + i], value);
+        }
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++) /* last, so that nothing waits for the pair */
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++) {
+            integers[t * columns + k] =
+                specdec__avx512_add_pairs(integers[t * columns + k], blocks[t].pair[g], &pairs[k * per]);
+            if (chains == 2)
+                integers[t * columns + k] = _mm512_add_epi32(integers[t * columns + k], odd[k]);
+        }
+}
+
+/* sum += what granule g of a block and its integers with column c give. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const specdec__avx512_block *block, int g,
+                                                              const specdec__x86_x *x, int c, __m512i integers,
+                                                              __m512 sum)
+{
+    const int per = 32 / specdec__x86_granule(type);
+
+    sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers),
+                          sum);
+    if (specdec__x86_has_minimum(type))
+        sum = _mm512_fmadd_ps(block->minimum[g], _mm512_set1_ps(x->totals[c * per + g]), sum);
+    return sum;
+}
+
+/* sums (tile: column, 16) += blocks (tile) times columns from c on. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns,
+                                                             const specdec__avx512_block *blocks,
+                                                             const specdec__x86_x *x, int c, float *const *sums)
+{
+    __m512i integers[8];
+    int g, k, t;
+
+    SPECDEC__UNROLL
+    for (g = 0; g < 32 / specdec__x86_granule(type); g++) {
+        specdec__avx512_integers(type, tiles, columns, blocks, g, x, c, integers);
+        SPECDEC__UNROLL
+        for (k = 0; k < columns; k++)
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++) {
+                float *to = sums[t] + (c + k) * SPECDEC__ROWS;
+
+                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, x, c + k, integers[t * columns + k],
+                                                            _mm512_loadu_ps(to)));
+            }
+    }
+}
+
+/* A block of one or two tiles times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles,
+                                                                   const specdec__avx512_block *taken,
+                                                                   const specdec__columns *x, size_t at, int count,
+                                                                   float *const *sums)
+{
+    const specdec__x86_x from = specdec__x86_at(x, at, 32 / specdec__x86_granule(type));
+    int c;
+
+    for (c = 0; c + 4 <= count; c += 4)
+        specdec__avx512_columns(type, tiles, 4, taken, &from, c, sums);
+    for (; c < count; c++)
+        specdec__avx512_columns(type, tiles, 1, taken, &from, c, sums);
+}
+
+/* Two tiles side by side, which need a column's codes at the same time, times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks,
+                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
+                                                          int count, float *const *sums)
+{
+    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
+    specdec__avx512_block taken[2];
+    size_t from;
+    int b, t;
+
+    for (from = 0; from < end; from += (size_t)run * span) {
+        if (!specdec__x86_is_block_32(type))
+            for (t = 0; t < 2; t++)
+                specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
+        for (b = 0; b < run; b++, at += n) {
+            SPECDEC__UNROLL
+            for (t = 0; t < 2; t++) {
+                specdec__x86_prefetch((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
+                specdec__avx512_take(type, tiles->tile[t] + from, b, panels + t, taken + t);
+            }
+            specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
+        }
+    }
+}
+
+/* acc (tiles, most) += a block of one or two tiles times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int tiles, int most, int columns,
+                                                               const specdec__avx512_block *taken,
+                                                               const specdec__columns *x, size_t at, __m512 *acc)
+{
+    const int per = 32 / specdec__x86_granule(type);
+    const specdec__x86_x from = specdec__x86_at(x, at, per);
+    __m512i integers[2 * SPECDEC__AVX512_PAIR];
+    int g, k, t;
+
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        specdec__avx512_integers(type, tiles, columns, taken, g, &from, 0, integers);
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++)
+            SPECDEC__UNROLL
+            for (k = 0; k < columns; k++)
+                acc[t * most + k] = specdec__avx512_add_up(type, taken + t, g, &from, k, integers[t * columns + k],
+                                                           acc[t * most + k]);
+    }
+}
+
+/* acc (tiles, most) += a block of one or two tiles times count columns, 1 to most; `tiles` and `most` are constants,
+   here and below: 4 or 6 columns of one, 4 of two. All counts share the code that unpacks. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int tiles, int most, int count,
+                                                                 const specdec__avx512_block *taken,
+                                                                 const specdec__columns *x, size_t at, __m512 *acc)
+{
+    if (count == 1)
+        specdec__avx512_few_block(type, tiles, most, 1, taken, x, at, acc);
+    else if (count == 2)
+        specdec__avx512_few_block(type, tiles, most, 2, taken, x, at, acc);
+    else if (count == 3)
+        specdec__avx512_few_block(type, tiles, most, 3, taken, x, at, acc);
+    else if (count == 4 || most == 4)
+        specdec__avx512_few_block(type, tiles, most, 4, taken, x, at, acc);
+    else if (count == 5)
+        specdec__avx512_few_block(type, tiles, most, 5, taken, x, at, acc);
+    else
+        specdec__avx512_few_block(type, tiles, most, 6, taken, x, at, acc);
+}
+
+/* acc (most) from sums (count, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int count, const float *sums, __m512 *acc)
+{
+    int k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < most; k++)
+        acc[k] = k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
+}
+
+/* acc (most) back to sums (count, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int count, const __m512 *acc, float *sums)
+{
+    int k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < most; k++)
+        if (k < count)
+            _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+}
+
+/* As specdec__x86_prefetch, into the first cache or the second, `ahead` bytes ahead. (Not one function: gcc would put
+   the prefetches of many columns elsewhere, which costs Q8_0 3 to 9 %.) */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const unsigned char *tile, size_t at,
+                                                              size_t end, const unsigned char *next, int hint,
+                                                              int ahead)
+{
+    const char *from = (const char *)(at + (size_t)ahead < end ? tile + at : next + at - end) + ahead;
+    int i;
+
+    __asm__("" : "+r"(from)); /* gcc would put `ahead` into every instruction instead */
+    SPECDEC__UNROLL
+    for (i = 0; i < bytes; i += 64)
+        if (hint == _MM_HINT_T0)
+            _mm_prefetch(from + i, _MM_HINT_T0);
+        else
+            _mm_prefetch(from + i, _MM_HINT_T1);
+}
+
+/* One or two tiles times 1 to most columns, whose sums stay in registers: in memory, every block would wait for the one
+   before. next: what is read after each. Intel's first cache waits for few lines at a time: weights come into the
+   second one early, and with a smaller `lead` into the first one (Q6_K's not, whose scales lie behind the codes and are
+   read before them); what a block loads goes before what is fetched for later ones. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, int most, int count,
+                                                         const unsigned char *const *tile,
+                                                         const unsigned char *const *next, int lead, int blocks,
+                                                         specdec__panel *panels, const specdec__columns *x, size_t at,
+                                                         float *const *sums)
+{
+    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
+    specdec__avx512_block taken[2];
+    __m512 acc[2 * SPECDEC__AVX512_PAIR];
+    size_t from;
+    int b, t;
+
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++)
+        specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
+    for (from = 0; from < end; from += (size_t)run * span) {
+        for (t = 0; t < tiles && !specdec__x86_is_block_32(type); t++)
+            specdec__avx512_scales(type, tile[t] + from, panels + t);
+        for (b = 0; b < run; b++, at += n) {
+            const size_t place = from + (size_t)b * span;
+
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++) {
+                specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T0,
+                                         type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : lead);
+                specdec__avx512_take(type, tile[t] + from, b, panels + t, taken + t);
+                if (tiles == 2 || lead != SPECDEC__AHEAD)
+                    specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1, SPECDEC__AHEAD);
+            }
+            specdec__avx512_few_columns(type, tiles, most, count, taken, x, at, acc);
+        }
+    }
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++)
+        specdec__avx512_put_sums(most, count, acc + t * most, sums[t]);
+}
+
+/* Few columns: tile after tile, or, with a smaller lead, side by side: whatever reads memory faster here. A single tile
+   with many columns, which is rare: a few at a time. Types that are seen less often make do with less machine code. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
+                                                              specdec__panel *panels, const specdec__columns *x,
+                                                              int block, int column, int count, float *const *sums)
+{
+    const int seldom = specdec__x86_is_seldom(type), most = seldom ? SPECDEC__AVX512_PAIR : SPECDEC__AVX512_FEW,
+              lead = seldom ? SPECDEC__AHEAD : tiles->lead;
+    size_t at = (size_t)block * (size_t)x->n + (size_t)column;
+    int t, c, few;
+
+    for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    if (count > most && tiles->tile[1]) {
+        specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
+        return;
+    }
+    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && lead != SPECDEC__AHEAD) {
+        specdec__avx512_few(type, 2, SPECDEC__AVX512_PAIR, count, tiles->tile, tiles->next, lead, blocks, panels, x,
+                            at, sums);
+        return;
+    }
+    for (t = 0; t < 2 && tiles->tile[t]; t++) {
+        const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
+
+        for (c = 0; c < count; c += few) {
+            float *const to = sums[t] + c * SPECDEC__ROWS;
+
+            few = specdec__min_int(count - c, most);
+            specdec__avx512_few(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x, at + (size_t)c,
+                                &to);
+        }
+    }
+}
+
+#define SPECDEC__AVX512_MULTIPLY(isa, number) SPECDEC__MULTIPLY(isa, SPECDEC__AVX512, number)
+SPECDEC__X86_OFTEN(SPECDEC__AVX512_MULTIPLY, avx512)
+SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
+
+/* Four times seven sign bits to four bytes, the eighth making their number even. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
+{
+    const __m512i parity =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m512i signs = _mm512_and_si512(word, _mm512_set1_epi32(0x7F));
+
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 1), _mm512_set1_epi32(0x7F00)));
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
+    return _mm512_or_si512(
+        signs,
+        _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
+}
+
+/* For a shuffle that takes the same four bytes of every 32-bit lane. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pattern(uint32_t bytes)
+{
+    const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
+
+    return _mm512_add_epi8(_mm512_set1_epi32((int)bytes), _mm512_broadcast_i32x4(lanes));
+}
+
+/* points[i] = grid[points[i]] in 16-bit lanes, of a grid of 64 << deep points. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_grid(const uint16_t *grid, int deep, int count, __m512i *points)
+{
+    __m512i found[16];
+    __mmask32 upper;
+    int i, bit, v;
+
+    for (i = 0; i < count; i++) {
+        if (deep == 4)
+            __asm__("" : "+r"(grid)); /* a large grid is read again, as it does not stay in registers */
+        SPECDEC__UNROLL
+        for (v = 0; v < 1 << deep; v++)
+            found[v] = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + v * 64), points[i],
+                                                 _mm512_loadu_si512(grid + v * 64 + 32));
+        SPECDEC__UNROLL
+        for (bit = 0; bit < deep; bit++) {
+            upper = _mm512_movepi16_mask(_mm512_sll_epi16(points[i], _mm_cvtsi32_si128(9 - bit)));
+            SPECDEC__UNROLL
+            for (v = 0; v < 1 << (deep - 1 - bit); v++)
+                found[v] = _mm512_mask_mov_epi16(found[2 * v], upper, found[2 * v + 1]);
+        }
+        points[i] = found[0];
+    }
+}
+
+/* Bits n and n + 1 of 32-bit lanes, the one at bit 8, the other at bit 24: of an index each. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_ninths(__m512i word, int n)
+{
+    const __m512i low = _mm512_srl_epi32(word, _mm_cvtsi32_si128(n)), two = _mm512_slli_epi32(low, 23);
+
+    return _mm512_and_si512(_mm512_or_si512(_mm512_slli_epi32(low, 8), two), _mm512_set1_epi32(0x01000100));
+}
+
+/* Indices of the points of group g, two of a row side by side, as they stand in a specdec__grid_group: (2) or (4). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_indices(int type, const unsigned char *tile, int g, __m512i *index)
+{
+    const size_t at = type == SPECDEC__TYPE_IQ2_XXS  ? SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)g * 128
+                      : type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, words) + (size_t)g * 128
+                      : type == SPECDEC__TYPE_IQ2_S  ? SPECDEC__TILE_AT(iq2_s, index) + (size_t)g * 64
+                                                     : SPECDEC__TILE_AT(iq3_s, index) + (size_t)g * 128;
+    const size_t high = (type == SPECDEC__TYPE_IQ2_S ? SPECDEC__TILE_AT(iq2_s, high) : SPECDEC__TILE_AT(iq3_s, high)) +
+                        (size_t)(g / 4) * 64;
+    const int count = type == SPECDEC__TYPE_IQ3_XXS || type == SPECDEC__TYPE_IQ3_S ? 4 : 2;
+    __m512i word, above = _mm512_setzero_si512();
+    int i;
+
+    if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
+        above = _mm512_maskz_shuffle_epi8(UINT64_C(0x1111111111111111), specdec__avx512_load_bytes(tile + high),
+                                          specdec__avx512_pattern((uint32_t)(g % 4)));
+    for (i = 0; i < count; i++) {
+        word = specdec__avx512_load_bytes(tile + at + (type == SPECDEC__TYPE_IQ2_XS ? i : i / 2) * 64);
+        index[i] = type == SPECDEC__TYPE_IQ2_XS
+                       ? _mm512_and_si512(word, _mm512_set1_epi32(0x01FF01FF))
+                       : _mm512_maskz_shuffle_epi8(UINT64_C(0x5555555555555555), word,
+                                                   specdec__avx512_pattern(i % 2 ? 0x03030202 : 0x01010000));
+        if (type == SPECDEC__TYPE_IQ3_S)
+            index[i] = _mm512_or_si512(index[i], specdec__avx512_ninths(above, 2 * i));
+        if (type == SPECDEC__TYPE_IQ2_S) { /* two bits each */
+            word = _mm512_srl_epi32(above, _mm_cvtsi32_si128(4 * i));
+            word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_slli_epi32(word, 22));
+            index[i] = _mm512_or_si512(index[i], _mm512_and_si512(word, _mm512_set1_epi32(0x03000300)));
+        }
+    }
+}
+
+/* The signs of group g, a bit a value. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, const unsigned char *tile, int g)
+{
+    __m512i a, b;
+
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XXS:
+        a = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + 64);
+        return specdec__avx512_signs(a);
+    case SPECDEC__TYPE_IQ3_XXS:
+        return specdec__avx512_signs(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64));
+    case SPECDEC__TYPE_IQ2_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64);
+    case SPECDEC__TYPE_IQ3_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64);
+    default: /* IQ2_XS: on top of each index */
+        a = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128), 9);
+        b = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + 64), 9);
+        a = _mm512_madd_epi16(a, _mm512_set1_epi32(0x00800001)); /* 14 bits */
+        b = _mm512_madd_epi16(b, _mm512_set1_epi32(0x00800001));
+        return specdec__avx512_signs(_mm512_or_si512(a, _mm512_slli_epi32(b, 14)));
+    }
+}
+
+/* Four codes + 128 of each row: as specdec__avx2_point, of 16 rows. The table holds codes + 128. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_point(int twos, __m512i table, const __m512i *points,
+                                                              __m512i signs, int i)
+{
+    const __m512i words = points[twos ? i / 4 : i / 2], bits = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
+    const __m512i low = specdec__avx512_and(words, 15), high = specdec__avx512_and(_mm512_srli_epi16(words, 4), 15);
+    const int second = twos ? i / 2 % 2 : i % 2;
+    __m512i index = second ? _mm512_mask_mov_epi16(_mm512_srli_epi32(low, 16), 0xAAAAAAAA, high)
+                           : _mm512_mask_mov_epi16(low, 0xAAAAAAAA, _mm512_slli_epi32(high, 16));
+    __mmask64 minus;
+
+    index = _mm512_shuffle_epi8(index, specdec__avx512_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = twos ? _mm512_and_si512(index, _mm512_set1_epi32(0x0C030C03)) : index;
+    index = _mm512_shuffle_epi8(table, index);
+    minus = _mm512_test_epi8_mask(
+        _mm512_shuffle_epi8(signs, specdec__avx512_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
+    return _mm512_mask_sub_epi8(index, minus, _mm512_setzero_si512(), index);
+}
+
+/* Codes + 128 of a group, and its one or two pairs. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_group(int twos, int pairs, __m512i table,
+                                                               const __m512i *points, __m512i signs, int8_t *codes,
+                                                               int32_t (*pair)[SPECDEC__ROWS])
+{
+    __m512i u[8];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        u[i] = specdec__avx512_point(twos, table, points, signs, i);
+        _mm512_storeu_si512(codes + i * 64, u[i]);
+    }
+    if (pairs == 1) {
+        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+    } else {
+        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+        _mm512_storeu_si512(pair[1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+    }
+}
+
+/* As specdec__avx2_expand_scales. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_scales(uint32_t type, const unsigned char *tile,
+                                                                   float (*scale)[SPECDEC__ROWS])
+{
+    const specdec__x86_fours from = specdec__x86_fours_of(type, tile);
+    const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_halves(tile);
+    __m512i n;
+    int g;
+
+    for (g = 0; g < from.count; g++) {
+        n = specdec__avx512_load_bytes(from.at + (from.step ? g * from.step : g / 8 * 64));
+        n = _mm512_srl_epi32(n, _mm_cvtsi32_si128(from.step ? 28 : g % 8 * 4));
+        n = _mm512_or_si512(_mm512_and_si512(_mm512_add_epi32(n, n), _mm512_set1_epi32(30)), _mm512_set1_epi32(1));
+        _mm512_storeu_ps(scale[g], _mm512_mul_ps(d, _mm512_mul_ps(factor, _mm512_cvtepi32_ps(n))));
+    }
+}
+
+/* Unpacks a tile of a type whose codes are points of a grid of 64 << deep: codes + 128, pairs, scales. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t number, const uint16_t *grid, int deep,
+                                                                   const unsigned char *tile, int blocks,
+                                                                   specdec__panel *panel)
+{
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_xor_si128(specdec__avx2_magnitudes(number), _mm_set1_epi8((char)-128)));
+    const int twos = specdec__avx2_is_twos(number), pairs = 32 / specdec__x86_granule((int)number);
+    __m512i points[4], signs;
+    int g;
+
+    __asm__("" : "+r"(grid)); /* or its points become constants of the code */
+    for (g = 0; g < blocks; g++) {
+        signs = specdec__avx512_group_signs((int)number, tile, g);
+        specdec__avx512_indices((int)number, tile, g, points);
+        specdec__avx512_grid(grid, deep, twos ? 2 : 4, points);
+        specdec__avx512_put_group(twos, pairs, table, points, signs, panel->u.codes + g * 512, panel->pair + g * pairs);
+    }
+    specdec__avx512_expand_scales(number, tile, panel->scale);
+}
+
+#define SPECDEC__AVX512_GRID(name, type, deep) \
+    SPECDEC__AVX512 static void specdec__avx512_unpack_##type(const specdec__quant_type *row, \
+                                                              const unsigned char *tile, int blocks, \
+                                                              specdec__panel *panel) \
+    { \
+        (void)row; \
+        specdec__avx512_unpack_points(SPECDEC__TYPE_##type, specdec__quant_##name##_grid, deep, tile, blocks, panel); \
+    }
+
+SPECDEC__AVX512_GRID(iq2_xxs, IQ2_XXS, 2)
+SPECDEC__AVX512_GRID(iq2_xs, IQ2_XS, 3)
+SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
+SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
+SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
+
+/* sums (count, 16) += a panel times 1 to 4 columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
+                                                                 const specdec__panel *panel, int blocks,
+                                                                 const specdec__columns *x, size_t at, float *sums)
+{
+    specdec__avx512_block taken;
+    __m512 acc[SPECDEC__AVX512_FEW];
+    int b;
+
+    specdec__avx512_get_sums(4, count, sums, acc);
+    for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+        specdec__avx512_take(type, NULL, b, panel, &taken);
+        specdec__avx512_few_columns(type, 1, 4, count, &taken, x, at, acc);
+    }
+    specdec__avx512_put_sums(4, count, acc, sums);
+}
+
+/* The same, 4 columns at a time. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks,
+                                                         const specdec__columns *x, size_t at, int count, float *sums)
+{
+    int few;
+
+    for (; count; count -= few, at += (size_t)few, sums += few * SPECDEC__ROWS) {
+        few = specdec__min_int(count, 4);
+        specdec__avx512_dot_columns(type, few, panel, blocks, x, at, sums);
+    }
+}
+
+/* sums (panel: count, 16) += two panels, which need a column's codes at the same time, times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const specdec__panel *panels, int blocks,
+                                                              const specdec__columns *x, size_t at, int count,
+                                                              float *const *sums)
+{
+    specdec__avx512_block taken[2];
+    int b;
+
+    for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+        specdec__avx512_take(type, NULL, b, panels, taken);
+        specdec__avx512_take(type, NULL, b, panels + 1, taken + 1);
+        specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
+    }
+}
+
+#define SPECDEC__AVX512_DOT_PAIR(name, type) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_pair_##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, \
+                                int column, int count, float *const *sums) \
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__avx512_dot_pair(type, panels, blocks, x, at, count, sums); \
+    }
+
+SPECDEC__AVX512_DOT_PAIR(16, SPECDEC__X86_PANEL_16)
+SPECDEC__AVX512_DOT_PAIR(32, SPECDEC__X86_PANEL_32)
+
+#define SPECDEC__AVX512_DOT(name, type) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                               int column, int count, float *sums) \
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__avx512_dot(type, panel, blocks, x, at, count, sums); \
+    }
+
+SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
+SPECDEC__AVX512_DOT(32, SPECDEC__X86_PANEL_32)
+
+#define SPECDEC__ISA avx512
+#define SPECDEC__TARGET SPECDEC__AVX512
+#define SPECDEC__LANES 16
+#define SPECDEC__WIDTH 4
+#include SPECDEC__FILE
+
+/* Two tiles. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *values, int keys, const uint8_t *codes,
+                                                                const unsigned char *next, __m512 *sums)
+{
+    __m512i acc[4][2], value[2], code;
+    int key, c, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < 4; c++)
+        acc[c][0] = acc[c][1] = _mm512_setzero_si512();
+    for (key = 0; key < keys; key += 4) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 2; i++) {
+            specdec__weigh_fetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+            value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < 4; c++) {
+            code = _mm512_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key));
+            SPECDEC__UNROLL
+            for (i = 0; i < 2; i++)
+                acc[c][i] = _mm512_dpbusd_epi32(acc[c][i], code, value[i]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < 4; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < 2; i++)
+            sums[c * 2 + i] = _mm512_cvtepi32_ps(acc[c][i]);
+}
+
+SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
+
+/* --- AVX-512: rows into tiles ------------------------------------------------------------------------------------- */
+
+/* 16 bytes of the rows 0, 4, 8 and 12, side by side. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_every_fourth(const unsigned char *from, size_t step)
+{
+    const __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from));
+    const __m512i y = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(from + 4 * step)), 1);
+    const __m512i z = _mm512_inserti32x4(y, _mm_loadu_si128((const __m128i *)(const void *)(from + 8 * step)), 2);
+
+    return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(const void *)(from + 12 * step)), 3);
+}
+
+/* 16 bytes of each of 16 rows to words (4, 16 rows) at any address. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_turn(const unsigned char *from, size_t step, void *words)
+{
+    const __m512i a = specdec__avx512_every_fourth(from, step), b = specdec__avx512_every_fourth(from + step, step);
+    const __m512i c = specdec__avx512_every_fourth(from + 2 * step, step);
+    const __m512i d = specdec__avx512_every_fourth(from + 3 * step, step);
+    const __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
+    const __m512i ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
+
+    _mm512_storeu_si512(words, _mm512_unpacklo_epi64(ab, cd));
+    _mm512_storeu_si512((__m512i *)words + 1, _mm512_unpackhi_epi64(ab, cd));
+    _mm512_storeu_si512((__m512i *)words + 2, _mm512_unpacklo_epi64(ab2, cd2));
+    _mm512_storeu_si512((__m512i *)words + 3, _mm512_unpackhi_epi64(ab2, cd2));
+}
+
+/* The same, called. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_turn_apart(const unsigned char *from, size_t step,
+                                                                         void *words)
+{
+    specdec__avx512_turn(from, step, words);
+}
+
+/* Words (16 rows) to their halves or bytes (2 or 4, 16 rows): first within four rows, then across them. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i words)
+{
+    static const signed char order[2][16] = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15},
+                                             {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15}};
+    static const int places[2][16] = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15},
+                                      {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15}};
+    const __m128i within = _mm_loadu_si128((const __m128i *)(const void *)order[unit - 1]);
+
+    return _mm512_permutexvar_epi32(_mm512_loadu_si512(places[unit - 1]),
+                                    _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
+}
+
+/* Words whose bits are transposed: SPECDEC__QUANT_BITS32. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(__m512i words)
+{
+    typedef uint32_t words16 __attribute__((vector_size(64)));
+    words16 word = (words16)words, spare;
+
+    SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+    return (__m512i)word;
+}
+
+/* Two halves of a word that begin in the middle of one. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_middle(const __m512i *words)
+{
+    return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_half(__m512i words, unsigned char *to)
+{
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
+}
+
+/* Two blocks of a half float and four words each, in registers: 18 bytes do not divide into words, 36 do. */
+SPECDEC__AVX512 static void specdec__avx512_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
+{
+    __m512i words[9];
+    int i;
+
+    specdec__quant_prefetch(from, step, 36);
+    specdec__avx512_turn(from, step, words);
+    specdec__avx512_turn(from + 16, step, words + 4);
+    specdec__avx512_turn(from + 20, step, words + 5);
+    specdec__avx512_put_half(words[0], to);
+    specdec__avx512_put_half(_mm512_srli_epi32(words[4], 16), to + 288);
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_middle(words + i));
+        _mm512_storeu_si512(to + 320 + i * 64, words[5 + i]);
+    }
+}
+
+/* Up to 16 bytes of a field, which begin `at` bytes, an even number, behind words. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_units(int unit, const __m512i *words, size_t at, size_t size,
+                                                               unsigned char *to)
+{
+    const int odd = at % 4 != 0;
+    __m512i x;
+
+    for (words += at / 4; size >= 4; size -= 4, words++, to += 64) {
+        x = odd ? specdec__avx512_middle(words) : *words;
+        _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split(unit, x)
+                                : unit == 4 ? x
+                                            : specdec__avx512_bits(x));
+    }
+    if (size) /* half a word */
+        specdec__avx512_put_half(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
+}
+
+/* See specdec__quant_interleave_field. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, size_t size, size_t rest,
+                                                                      const unsigned char *from, size_t step,
+                                                                      unsigned char *to)
+{
+    __m512i words[5];
+    size_t i, left, back;
+
+    words[4] = _mm512_setzero_si512(); /* the word behind the last */
+
+    for (i = 0; i < size; i += left, to += left * SPECDEC__ROWS) {
+        left = size - i < 16 ? size - i : 16;
+        back = rest - i < 16 ? 16 - (rest - i) : 0;
+        specdec__quant_prefetch(from + i, step, left);
+        specdec__avx512_turn_apart(from + i - back, step, unit == 4 && left == 16 ? (void *)to : (void *)words);
+        if (unit != 4 || left < 16)
+            specdec__avx512_put_units(unit, words, back, left, to);
+    }
+}
+
+/* See specdec__interleave_function. */
+SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type *type, const unsigned char *rows,
+                                                       size_t row_bytes, int row_count, size_t blocks,
+                                                       unsigned char *tile_out)
+{
+    const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
+    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    size_t b, rest, size;
+    int f;
+
+    if (row_count < SPECDEC__ROWS || whole * type->bytes < 16) {
+        specdec__quant_interleave(type, rows, row_bytes, row_count, blocks, tile_out);
+        return;
+    }
+    for (b = 0; b < blocks; b += whole) {
+        if (pairs && blocks - b >= 2) {
+            specdec__avx512_interleave_pair(rows, row_bytes, tile_out);
+            rows += 2 * type->bytes;
+            tile_out += 2 * type->bytes * SPECDEC__ROWS;
+            b++;
+            continue;
+        }
+        rest = whole * type->bytes;
+        for (f = 0; rest; f++) {
+            const int unit = type->fields[f].unit;
+
+            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            specdec__avx512_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
+            rows += size;
+            tile_out += size * SPECDEC__ROWS;
+            rest -= size;
+        }
+    }
+}
+
+/* --- AVX-512: rows where they lie in the file --------------------------------------------------------------------- */
+
+/* One column times rows of Q4_0, Q8_0, Q4_K and Q6_K without turning them into tiles: 16 granules of a row at a time
+   become 16 sums, scales and minimums, and only these are turned, so that they can be added up in order. Four vectors
+   have four granules each, a granule in 128 bits. */
+enum {
+    SPECDEC__AVX512_RUNS = 8,   /* that are read of a row before the next one, */
+    SPECDEC__AVX512_RUNS_M = 4, /* and with minimums */
+    SPECDEC__AVX512_AHEAD = 8 /* rows of the file between what is multiplied and what the second cache fetches */
+};
+
+/* Of a column: codes (vector, half of the granule, place, 16); offsets (vector, place, 16); scale (granule) and rest
+   (granule), what dots of unsigned codes lack. */
+typedef struct specdec__avx512_run {
+    int8_t codes[4][2][64], offsets[4][64];
+    float scale[16];
+    int32_t rest[16];
+} specdec__avx512_run;
+
+/* Runs of a column, and what 16 rows make of them: (run, row, granule). */
+typedef struct specdec__avx512_room {
+    specdec__avx512_run runs[SPECDEC__AVX512_RUNS];
+    float scale[SPECDEC__AVX512_RUNS][16][16], dot[SPECDEC__AVX512_RUNS][16][16];
+    float minimum[SPECDEC__AVX512_RUNS_M][16][16];
+} specdec__avx512_room;
+typedef char specdec__avx512_room_fits[sizeof(specdec__avx512_room) <= 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4 ? 1 : -1];
+
+/* The run of the column that begins at block `block`. Nibbles of Q4_K are those of two granules, so that a vector has
+   every second one. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_run_of(int type, const specdec__columns *x, int block,
+                                                                     specdec__avx512_run *run)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, twos = type == SPECDEC__TYPE_Q4_K;
+    const specdec__x86_x from = specdec__x86_at(x, (size_t)block, per);
+    const int8_t *codes = (const int8_t *)from.codes;
+    int g, i;
+
+    for (g = 0; g < 16; g++) {
+        const int at = (twos ? g / 8 * 8 + g % 2 * 4 + g % 8 / 2 : g) * 16;
+        const int offset = (int16_t)(from.pairs[g] & 0xFFFF), sum = from.pairs[g] >> 16;
+
+        for (i = 0; i < granule; i += 16, codes += 16)
+            memcpy(run->codes[at / 64][i / 16] + at % 64, codes, 16);
+        memset(run->offsets[0] + at, offset, 16);
+        run->scale[g] = from.scales[g / per];
+        run->rest[g] = -specdec__x86_bias(type) * (granule * offset + sum);
+    }
+}
+
+/* Four times 16 bytes, step apart. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_four(const unsigned char *from, size_t step)
+{
+    const __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from));
+    const __m512i y = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(from + step)), 1);
+    const __m512i z = _mm512_inserti32x4(y, _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * step)), 2);
+
+    return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(const void *)(from + 3 * step)), 3);
+}
+
+/* The half floats at the beginning of 16 blocks of 18 or 34 bytes. No other bytes are read. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_apart(const unsigned char *from, int bytes)
+{
+    /* Halves lie in different words of the vectors of 64 bytes, which therefore become one. */
+    static const uint32_t wanted[2][9] = {
+        {0x08040201, 0x80402010, 0x04020100, 0x40201008, 0x00000080},
+        {0x00020001, 0x00080004, 0x00200010, 0x00800040, 0x02000100, 0x08000400, 0x20001000, 0x80004000, 0}};
+    static const uint16_t words[2][16] = {{0, 9, 18, 27, 4, 13, 22, 31, 8, 17, 26, 3, 12, 21, 30, 7},
+                                          {0, 17, 2, 19, 4, 21, 6, 23, 8, 25, 10, 27, 12, 29, 14, 31}};
+    const int which = bytes == 34, count = which ? 8 : 5;
+    __m512i x = _mm512_setzero_si512();
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < count; i++)
+        x = _mm512_mask_loadu_epi16(x, (__mmask32)wanted[which][i], from + i * 64);
+    x = _mm512_permutexvar_epi16(
+        _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)words[which])), x);
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(x));
+}
+
+/* Q4_K: eight 6-bit scales and eight minimums of a block to bytes. */
+SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, uint64_t *scales, uint64_t *minimums)
+{
+    const uint32_t a = specdec__load_u32(packed), b = specdec__load_u32(packed + 4), c = specdec__load_u32(packed + 8);
+    const uint32_t last_a = (c & 0x0F0F0F0F) | (a >> 2 & 0x30303030);
+    const uint32_t last_b = (c >> 4 & 0x0F0F0F0F) | (b >> 2 & 0x30303030);
+
+    *scales = (uint64_t)last_a << 32 | (a & 0x3F3F3F3F);
+    *minimums = (uint64_t)last_b << 32 | (b & 0x3F3F3F3F);
+}
+
+/* d (2 blocks) times bytes (2 blocks, 8). */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_k(__m512 d, const uint64_t *bytes)
+{
+    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                                _mm_set_epi64x((long long)bytes[1], (long long)bytes[0]))));
+}
+
+/* The half float `at` bytes into the first of two blocks of Q4_K for the lanes 0 to 7, of the second for the others. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_halves_k(const unsigned char *from, size_t at)
+{
+    const int first = from[at] | from[at + 1] << 8;
+    const int second = from[at + sizeof(specdec__block_q4_k)] | from[at + sizeof(specdec__block_q4_k) + 1] << 8;
+
+    return _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16((short)second), _mm_set1_epi16((short)first)));
+}
+
+/* The scales of 16 granules, and the minimums of Q4_K. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, const unsigned char *from, float *minimum)
+{
+    uint64_t scales[2], minimums[2];
+    const unsigned char *d;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: return specdec__avx512_apart(from, 18);
+    case SPECDEC__TYPE_Q8_0: return specdec__avx512_apart(from, 34);
+    case SPECDEC__TYPE_Q4_K:
+        specdec__avx512_row_bytes_k(from + 4, scales, minimums);
+        specdec__avx512_row_bytes_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
+        _mm512_storeu_ps(minimum, specdec__avx512_row_scales_k(
+                                      specdec__avx512_negative(specdec__avx512_row_halves_k(from, 2)), minimums));
+        return specdec__avx512_row_scales_k(specdec__avx512_row_halves_k(from, 0), scales);
+    default: /* Q6_K */
+        d = from + offsetof(specdec__block_q6_k, d);
+        return _mm512_mul_ps(
+            _mm512_cvtph_ps(_mm256_set1_epi16((short)(d[0] | d[1] << 8))),
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(
+                (const __m128i *)(const void *)(from + offsetof(specdec__block_q6_k, scales))))));
+    }
+}
+
+/* The unsigned codes of two vectors of a run: (vector, half of a granule). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const unsigned char *from, int two,
+                                                               __m512i codes[2][2])
+{
+    const __m512i by = _mm512_set_epi64(0x0002000200020002, 0x0002000200020002, 0x0002000200020002, 0x0002000200020002,
+                                        0, 0, 0, 0);
+    __m512i x, y;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++)
+        switch (type) {
+        case SPECDEC__TYPE_Q4_0:
+            x = specdec__avx512_four(from + (two * 2 + i) * 72 + 2, 18);
+            codes[i][0] = specdec__avx512_and(x, 15);
+            codes[i][1] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
+            break;
+        case SPECDEC__TYPE_Q8_0:
+            x = specdec__avx512_four(from + (two * 2 + i) * 136 + 2, 34);
+            y = specdec__avx512_four(from + (two * 2 + i) * 136 + 18, 34);
+            codes[i][0] = _mm512_xor_si512(x, _mm512_set1_epi8((char)-128));
+            codes[i][1] = _mm512_xor_si512(y, _mm512_set1_epi8((char)-128));
+            break;
+        case SPECDEC__TYPE_Q4_K: /* 16 bytes are halves of two granules */
+            x = specdec__avx512_four(from + two * 144 + 16 + i * 16, 32);
+            codes[0][i] = specdec__avx512_and(x, 15);
+            codes[1][i] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
+            break;
+        default: /* Q6_K: i chooses nibbles and pairs of bits */
+            x = specdec__avx512_load_bytes(from + two * 64);
+            y = _mm512_srlv_epi16(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)(
+                                      from + offsetof(specdec__block_q6_k, crumbs) + two * 32))),
+                                  by);
+            codes[i][0] = i ? specdec__avx512_select(15, _mm512_srli_epi16(x, 4), y)
+                            : specdec__avx512_select(15, x, _mm512_slli_epi16(y, 4));
+            codes[i][0] = specdec__avx512_and(codes[i][0], 63);
+            break;
+        }
+}
+
+/* Four sums of each of 16 granules, in four vectors, to one, in the order of the file. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const __m512i *sums)
+{
+    const __m512i order =
+        type == SPECDEC__TYPE_Q4_K
+            ? _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
+            : _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512d pairs[2];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++) {
+        const __m512d a = _mm512_castsi512_pd(sums[2 * i]), b = _mm512_castsi512_pd(sums[2 * i + 1]);
+
+        pairs[i] = _mm512_castsi512_pd(_mm512_add_epi32(_mm512_castpd_si512(_mm512_mask_blend_pd(0xAA, a, b)),
+                                                        _mm512_castpd_si512(_mm512_shuffle_pd(a, b, 0x55))));
+    }
+    return _mm512_permutexvar_epi32(
+        order, _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(_mm512_castpd_ps(pairs[0]),
+                                                                      _mm512_castpd_ps(pairs[1]), 0x88)),
+                                _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castpd_ps(pairs[0]),
+                                                                      _mm512_castpd_ps(pairs[1]), 0xDD))));
+}
+
+/* A run of a row: dots of (code - bias) with (code of the column + offset), the latter two apart, since their sum is
+   no byte. minimum: NULL where there is none. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_run(int type, const unsigned char *from,
+                                                             const specdec__avx512_run *x, float *dot, float *scale,
+                                                             float *minimum)
+{
+    const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_limit(type) * halves <= 255;
+    __m512i codes[2][2], sums[4], offsets;
+    int v, i;
+
+    SPECDEC__UNROLL
+    for (v = 0; v < 4; v++) {
+        if (v % 2 == 0)
+            specdec__avx512_row_codes(type, from, v / 2, codes);
+        offsets = _mm512_loadu_si512(x->offsets[v]);
+        sums[v] = _mm512_setzero_si512();
+        SPECDEC__UNROLL
+        for (i = 0; i < halves; i++) {
+            sums[v] = _mm512_dpbusd_epi32(sums[v], codes[v % 2][i], _mm512_loadu_si512(x->codes[v][i]));
+            if (!fits)
+                sums[v] = _mm512_dpbusd_epi32(sums[v], codes[v % 2][i], offsets);
+        }
+        if (fits)
+            sums[v] = _mm512_dpbusd_epi32(
+                sums[v], halves == 2 ? _mm512_add_epi8(codes[v % 2][0], codes[v % 2][1]) : codes[v % 2][0], offsets);
+    }
+    _mm512_storeu_ps(dot, _mm512_cvtepi32_ps(_mm512_add_epi32(specdec__avx512_row_dots(type, sums),
+                                                              _mm512_loadu_si512(x->rest))));
+    _mm512_storeu_ps(scale, _mm512_mul_ps(specdec__avx512_row_scales(type, from, minimum), _mm512_loadu_ps(x->scale)));
+}
+
+/* sums (16) += what a run gives, granule after granule; totals (granule) of the column: of minimums; NULL: none. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_room *from, int run,
+                                                                      const float *totals, float *sums)
+{
+    __m512 sum = _mm512_loadu_ps(sums), scale[4], dot[4], minimum[4];
+    int g, i;
+
+    for (g = 0; g < 16; g += 4) {
+        specdec__avx512_turn((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run], scale);
+        specdec__avx512_turn((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
+        if (totals)
+            specdec__avx512_turn((const unsigned char *)(from->minimum[run][0] + g), sizeof *from->minimum[run],
+                                 minimum);
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) {
+            sum = _mm512_fmadd_ps(scale[i], dot[i], sum);
+            if (totals)
+                sum = _mm512_fmadd_ps(minimum[i], _mm512_set1_ps(totals[g + i]), sum);
+        }
+    }
+    _mm512_storeu_ps(sums, sum);
+}
+
+/* Some runs of 16 rows. Memory likes rows one after the other, fetched early; the first cache gets the next one. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsigned char *from, size_t row_bytes,
+                                                          int runs, specdec__avx512_room *room)
+{
+    const size_t bytes = (size_t)specdec__x86_granule(type) * (size_t)specdec__x86_span(type) / 2 / SPECDEC__ROWS;
+    int row, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row++, from += row_bytes)
+        for (i = 0; i < runs; i++) {
+            const unsigned char *at = from + (size_t)i * bytes;
+            size_t fetched;
+
+            for (fetched = 0; fetched < bytes; fetched += 64) {
+                __builtin_prefetch((const void *)((uintptr_t)at + SPECDEC__AVX512_AHEAD * row_bytes + fetched), 0, 2);
+                __builtin_prefetch((const void *)((uintptr_t)at + row_bytes + fetched), 0, 3);
+            }
+            specdec__avx512_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
+                                    specdec__x86_has_minimum(type) ? room->minimum[i][row] : NULL);
+        }
+}
+
+/* See specdec__rows_function. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specdec__tiles *tiles, size_t row_bytes,
+                                                          int blocks, const specdec__columns *x, void *room,
+                                                          float *const *sums)
+{
+    const int minimums = specdec__x86_has_minimum(type), run = specdec__x86_granule(type) / 2; /* blocks of 32 */
+    const int most = minimums ? SPECDEC__AVX512_RUNS_M : SPECDEC__AVX512_RUNS;
+    specdec__avx512_room *own = (specdec__avx512_room *)room;
+    int block, runs, t, i;
+
+    for (block = 0; block < blocks; block += runs * run) {
+        runs = specdec__min_int((blocks - block) / run, most);
+        for (i = 0; i < runs; i++)
+            specdec__avx512_run_of(type, x, block + i * run, own->runs + i);
+        for (t = 0; t < 2 && tiles->tile[t]; t++) {
+            specdec__avx512_runs(type, tiles->tile[t] + (size_t)block * (size_t)specdec__x86_span(type) / SPECDEC__ROWS,
+                                 row_bytes, runs, own);
+            if (!block)
+                memset(sums[t], 0, SPECDEC__ROWS * sizeof(float));
+            for (i = 0; i < runs; i++)
+                specdec__avx512_add_run(own, i, minimums ? x->sum32 + block + i * run : NULL, sums[t]);
+        }
+    }
+}
+
+#define SPECDEC__AVX512_ROWS(number) \
+    SPECDEC__AVX512 static void specdec__avx512_rows_##number(const specdec__tiles *tiles, size_t row_bytes, \
+                                                              int blocks, const specdec__columns *x, void *room, \
+                                                              float *const *sums) \
+    { \
+        specdec__avx512_rows(SPECDEC__TYPE_##number, tiles, row_bytes, blocks, x, room, sums); \
+    }
+SPECDEC__AVX512_ROWS(Q4_0)
+SPECDEC__AVX512_ROWS(Q8_0)
+SPECDEC__AVX512_ROWS(Q4_K)
+SPECDEC__AVX512_ROWS(Q6_K)
+#endif /* x86_64 */

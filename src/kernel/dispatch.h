@@ -1,0 +1,551 @@
+/* --- which instruction sets are wanted ---------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../quant/types.h"
+#include "../quant/encode.h"
+#include "../quant/tiles.h"
+#include "kernel.h"
+#include "scalar.h"
+#include "weigh.h"
+#include "x86.h"
+#include "sse41.h"
+#include "avx2.h"
+#include "avx2_tiles.h"
+#include "avx512.h"
+#include "neon.h"
+#include "neon32.h"
+#include "rvv.h"
+#include "lines.h"
+#include "encode.h"
+
+#ifdef SPECDEC_NO_SSE41
+#define SPECDEC__WITH_SSE41 0
+#else
+#define SPECDEC__WITH_SSE41 1
+#endif
+#ifdef SPECDEC_NO_AVX2
+#define SPECDEC__WITH_AVX2 0
+#else
+#define SPECDEC__WITH_AVX2 1
+#endif
+#ifdef SPECDEC_NO_AVXVNNI
+#define SPECDEC__WITH_AVXVNNI 0
+#else
+#define SPECDEC__WITH_AVXVNNI 1
+#endif
+#ifdef SPECDEC_NO_AVX512
+#define SPECDEC__WITH_AVX512 0
+#else
+#define SPECDEC__WITH_AVX512 1
+#endif
+#ifdef SPECDEC_NO_DOTPROD
+#define SPECDEC__WITH_DOTPROD 0
+#else
+#define SPECDEC__WITH_DOTPROD 1
+#endif
+#ifdef SPECDEC_NO_I8MM
+#define SPECDEC__WITH_I8MM 0
+#else
+#define SPECDEC__WITH_I8MM 1
+#endif
+#ifdef SPECDEC_NO_NEON32
+#define SPECDEC__WITH_NEON32 0
+#else
+#define SPECDEC__WITH_NEON32 1
+#endif
+#ifdef SPECDEC_NO_RVV
+#define SPECDEC__WITH_RVV 0
+#else
+#define SPECDEC__WITH_RVV 1
+#endif
+
+/* --- the tables --------------------------------------------------------------------------------------------------- */
+
+/* Is any type of a granule, with or without minimums, asked for? */
+#define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
+    || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
+#define SPECDEC__GRANULE 16
+#define SPECDEC__MINIMUM 0
+enum { SPECDEC__HAS_16 = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__MINIMUM
+#define SPECDEC__MINIMUM 1
+enum { SPECDEC__HAS_16M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__GRANULE
+#define SPECDEC__GRANULE 32
+enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__GRANULE
+#undef SPECDEC__MINIMUM
+
+SPECDEC__FOR_SIZE
+/* Enters one unpacker for all types. */
+static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    for (; type < end; type++)
+        table->unpack[type->number] = unpack;
+}
+
+/* Enters the dots of quantised types, by granule and minimum. */
+static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function *dot16, specdec__dot_function *dot16m,
+                                  specdec__dot_function *dot32, specdec__dot_function *dot32m)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    for (; type < end; type++)
+        if (type->granule == 16)
+            table->dot[type->number] = type->has_minimum ? dot16m : dot16;
+        else if (type->granule == 32)
+            table->dot[type->number] = type->has_minimum ? dot32m : dot32;
+}
+
+#define SPECDEC__DOT_KERNELS(table, name) \
+    specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+                          SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
+                          SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
+
+/* Most types are unpacked by their decoders. The others have something faster: an unpacker of their own, or a kernel
+   that multiplies without a panel. */
+#define SPECDEC__ENTRY(member, number, function) \
+    table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
+#define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) SPECDEC__ENTRY(multiply, number, specdec__##isa##_multiply_##number);
+#define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
+#define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
+    SPECDEC__X86_UNPACK_ENTRY(isa, number) \
+    SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+                                                                                   : specdec__avx512_dot_32); \
+    SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
+                                                                                    : specdec__avx512_pair_32);
+
+#define SPECDEC__AVX2_KERNELS(table, isa) \
+    do { \
+        specdec__kernels_avx2_common(table); \
+        SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_GRIDS(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        (table)->weigh_codes = specdec__##isa##_weigh_codes; \
+        (table)->interleave = specdec__avx2_interleave; \
+        (table)->other.apart = 1; \
+        (table)->name = #isa; \
+    } while (0)
+
+#define SPECDEC__KERNEL_ENTRY(isa, name, result, parameters) table->name = specdec__##isa##_##name;
+/* Floats through panels, */
+#define SPECDEC__FLOAT_PANELS(isa) \
+    do { \
+        table->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
+        table->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
+        table->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
+        table->dot[SPECDEC__TYPE_F32] = specdec__##isa##_dot_float; \
+        table->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
+        table->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
+    } while (0)
+/* or as they lie in tiles: instruction sets of 16 lanes. */
+#define SPECDEC__FLOAT_MULTIPLY(isa) \
+    do { \
+        table->multiply[SPECDEC__TYPE_F32] = specdec__##isa##_multiply_f32; \
+        table->multiply[SPECDEC__TYPE_F16] = specdec__##isa##_multiply_f16; \
+        table->multiply[SPECDEC__TYPE_BF16] = specdec__##isa##_multiply_bf16; \
+    } while (0)
+#define SPECDEC__FLOAT_KERNELS(isa) \
+    do { \
+        table->name = #isa; \
+        table->interleave = specdec__quant_interleave; \
+        SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_ENTRY, isa) \
+        table->half_queries = specdec__##isa##_half_queries; \
+        table->weigh_codes = specdec__##isa##_weigh_codes; \
+        table->activate[SPECDEC__SILU] = table->silu; \
+        table->activate[SPECDEC__GELU] = table->gelu; \
+        table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
+    } while (0)
+
+#ifdef SPECDEC__AVX512
+#define SPECDEC__READINGS 1 /* whether a table may have another way to read weights */
+#else
+#define SPECDEC__READINGS 0
+#endif
+#define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
+
+SPECDEC__FOR_SPEED
+/* See specdec__multiply_function: through panels, of two tiles at a time or of one. The types that have pairs leave it
+   to this function to fetch what is unpacked next. */
+static void specdec__kernels_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
+                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
+                                       int count, float *const *sums)
+{
+    const specdec__quant_type *type = tiles->type;
+    const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
+    specdec__pair_function *pair = SPECDEC__READINGS ? kernels->pair[type->number] : NULL;
+    const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
+    size_t at, ahead;
+    int from, run, t, i;
+
+    for (t = 0; t < 2 && tiles->tile[t]; t++)
+        if (!block)
+            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    for (t = 0; t < 2 && tiles->tile[t]; t += side)
+        for (from = 0, at = 0; from < blocks; from += run, at += step) {
+            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+            for (i = 0; i < side; i++) {
+                const unsigned char *tile = tiles->tile[t + i] + at;
+                const unsigned char *next = from + run < blocks                  ? tile + step
+                                            : side == 1 && !t && tiles->tile[1] ? tiles->tile[1]
+                                                                                : tiles->next[i];
+
+                for (ahead = 0; pair && ahead < step; ahead += 64)
+                    __builtin_prefetch(next + ahead, 0, 3);
+                kernels->unpack[type->number](type, tile, run, panels + i);
+            }
+            if (side == 2)
+                pair(panels, run, x, block + from, column, count, sums);
+            else
+                kernels->dot[type->number](panels, run, x, block + from, column, count, sums[t]);
+        }
+}
+
+/* The same with any table: see specdec__multiply_function. */
+static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
+                                      specdec__panel *panels, const specdec__columns *x, int block, int column,
+                                      int count, float *const *sums)
+{
+    const specdec__quant_type *type = tiles->type;
+
+    if (kernels->multiply[type->number]) {
+        specdec__tiles one = *tiles;
+
+        one.lead = kernels->reading.lead;
+        if (SPECDEC__READINGS && kernels->reading.apart && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
+            one.next[0] = tiles->tile[1];
+            one.tile[1] = NULL;
+            kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
+            one.tile[0] = tiles->tile[1];
+            one.next[0] = tiles->next[0];
+        }
+        kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums);
+        return;
+    }
+    specdec__kernels_by_panels(kernels, tiles, blocks, panels, x, block, column, count, sums);
+}
+
+SPECDEC__FOR_SIZE
+/* Enters plain C for all types: an instruction set keeps it for those that it has no kernel for. */
+static void specdec__kernels_plain(specdec__kernels *table)
+{
+    specdec__kernels_all_types(table, specdec__unpack_codes);
+    SPECDEC__DOT_KERNELS(table, scalar_dot);
+    SPECDEC__FLOAT_PANELS(scalar);
+}
+
+/* Fills the table of plain C. */
+static void specdec__kernels_scalar(specdec__kernels *table)
+{
+    specdec__kernels_plain(table);
+    SPECDEC__FLOAT_KERNELS(scalar);
+}
+
+/* For instruction sets that every CPU has. */
+static int specdec__cpu_always(void) { return 1; }
+
+#ifdef SPECDEC__AVX512
+/* Fills the table of SSE4.1. */
+static void specdec__kernels_sse41(specdec__kernels *table)
+{
+    specdec__kernels_all_types(table, specdec__sse41_unpack_any);
+    SPECDEC__FLOAT_KERNELS(sse41);
+    SPECDEC__FLOAT_PANELS(sse41);
+    SPECDEC__DOT_KERNELS(table, sse41_dot);
+    SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
+    SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
+    SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
+    SPECDEC__ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
+    SPECDEC__ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
+    SPECDEC__ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
+    SPECDEC__ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
+}
+
+SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
+SPECDEC__TABLE void specdec__kernels_avx512(specdec__kernels *table);
+#ifdef SPECDEC__AVXVNNI
+SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
+#endif
+
+#ifndef SPECDEC_KERNELS_APART
+/* What AVX2 and AVX-VNNI share. */
+static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
+{
+    specdec__kernels_plain(table);
+    SPECDEC__FLOAT_KERNELS(avx2);
+    SPECDEC__FLOAT_MULTIPLY(avx2);
+}
+
+/* Fill the tables of AVX2, AVX-VNNI and AVX-512. */
+void specdec__kernels_avx2(specdec__kernels *table)
+{
+    if (!SPECDEC__WITH_AVX2)
+        return;
+    SPECDEC__AVX2_KERNELS(table, avx2);
+}
+
+#ifdef SPECDEC__AVXVNNI
+void specdec__kernels_avxvnni(specdec__kernels *table)
+{
+    if (!SPECDEC__WITH_AVXVNNI)
+        return;
+    SPECDEC__AVX2_KERNELS(table, avxvnni);
+}
+#endif
+
+void specdec__kernels_avx512(specdec__kernels *table)
+{
+    if (!SPECDEC__WITH_AVX512)
+        return;
+    specdec__kernels_plain(table);
+    SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
+    SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
+    SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
+    SPECDEC__FLOAT_KERNELS(avx512);
+    SPECDEC__FLOAT_MULTIPLY(avx512);
+    table->interleave = specdec__avx512_interleave;
+    SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
+    SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
+    SPECDEC__ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
+    SPECDEC__ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
+    table->reading.lead = SPECDEC__AHEAD;
+    table->other.lead = SPECDEC__LEAD;
+}
+#endif
+
+typedef struct specdec__cpuid {
+    unsigned eax, ebx, ecx, edx;
+} specdec__cpuid;
+
+/* What an x86 CPU tells about itself: zeros where the leaf does not exist. */
+static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
+{
+    specdec__cpuid r;
+
+    if (!__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx))
+        memset(&r, 0, sizeof r);
+    return r;
+}
+
+/* Which register files the operating system saves (XCR0). */
+static unsigned specdec__cpu_saved(void)
+{
+    unsigned low, high;
+
+    if (!(specdec__cpu_leaf(1, 0).ecx & 1u << 27))
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+/* Does the CPU have SSE4.1 and SSSE3? */
+static int specdec__cpu_sse41(void)
+{
+    const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
+
+    return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
+}
+
+/* Does the CPU have AVX2, FMA and F16C, and does the system save their registers? */
+static int specdec__cpu_avx2(void)
+{
+    const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
+
+    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved() & 6) == 6 &&
+           (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
+}
+
+#ifdef SPECDEC__AVXVNNI
+/* Does it have AVX-VNNI besides? */
+static int specdec__cpu_avxvnni(void)
+{
+    return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
+}
+#endif
+
+/* Does it have AVX-512 with VNNI besides, and does the system save its registers? */
+static int specdec__cpu_avx512(void)
+{
+    const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
+    specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
+
+    return specdec__cpu_avx2() && (specdec__cpu_saved() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
+           (leaf.ecx & 1u << 11);
+}
+#endif
+
+#ifdef SPECDEC__NEON
+#define SPECDEC__NEON_ENTRY(name, unpack) SPECDEC__ENTRY(multiply, name, specdec__neon_multiply_##name);
+
+/* Fills the table of NEON. */
+static void specdec__kernels_neon(specdec__kernels *table)
+{
+    specdec__kernels_all_types(table, specdec__neon_unpack_any);
+    SPECDEC__FLOAT_KERNELS(neon);
+    SPECDEC__FLOAT_PANELS(scalar);
+    SPECDEC__FLOAT_MULTIPLY(neon);
+    SPECDEC__DOT_KERNELS(table, neon_dot);
+    SPECDEC__ENTRY(unpack, Q4_0, specdec__neon_unpack_q4_0);
+    SPECDEC__ENTRY(unpack, Q4_1, specdec__neon_unpack_q4_1);
+    SPECDEC__ENTRY(unpack, Q5_0, specdec__neon_unpack_q5_0);
+    SPECDEC__ENTRY(unpack, Q5_1, specdec__neon_unpack_q5_1);
+    SPECDEC__ENTRY(unpack, Q8_0, specdec__neon_unpack_q8_0);
+    SPECDEC__ENTRY(unpack, Q2_K, specdec__neon_unpack_q2_k);
+    SPECDEC__ENTRY(unpack, Q3_K, specdec__neon_unpack_q3_k);
+    SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__neon_unpack_iq2_xxs);
+    SPECDEC__ENTRY(unpack, IQ2_XS, specdec__neon_unpack_iq2_xs);
+    SPECDEC__ENTRY(unpack, IQ2_S, specdec__neon_unpack_iq2_s);
+    SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__neon_unpack_iq3_xxs);
+    SPECDEC__ENTRY(unpack, IQ3_S, specdec__neon_unpack_iq3_s);
+    SPECDEC__ENTRY(unpack, Q4_K, specdec__neon_unpack_q4_k);
+    SPECDEC__ENTRY(unpack, Q5_K, specdec__neon_unpack_q5_k);
+    SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
+    SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
+    SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
+}
+
+#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
+#define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__i8mm_multiply_##name);
+
+/* Fills the table of NEON with dot products. */
+static void specdec__kernels_dotprod(specdec__kernels *table)
+{
+    specdec__kernels_neon(table);
+    SPECDEC__DOT_KERNELS(table, dotprod_dot);
+    SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_ENTRY)
+    table->weigh_codes = specdec__dotprod_weigh_codes;
+    table->name = "dotprod";
+}
+
+/* Fills the table of NEON with matrix products. */
+static void specdec__kernels_i8mm(specdec__kernels *table)
+{
+    specdec__kernels_dotprod(table);
+    SPECDEC__I8MM_TYPES(SPECDEC__I8MM_ENTRY)
+    table->name = "i8mm";
+}
+
+/* Does the CPU have dot products? Yes if the compiler was told so; else the system says. */
+static int specdec__cpu_dotprod(void)
+{
+#if defined(__ARM_FEATURE_DOTPROD)
+    return 1;
+#else
+    return (specdec__os_arm_features(0) & 1ul << 20) != 0; /* asimddp */
+#endif
+}
+
+/* The same for matrix products. */
+static int specdec__cpu_i8mm(void)
+{
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    return 1;
+#else
+    return (specdec__os_arm_features(1) & 1ul << 13) != 0; /* i8mm */
+#endif
+}
+#endif
+
+#ifdef SPECDEC__LINE_VECTOR
+/* Enters what unpacks line by line, and the dots of types whose codes have eight bits. */
+static void specdec__kernels_lines(specdec__kernels *table, specdec__dot_function *wide16,
+                                   specdec__dot_function *wide32)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    specdec__kernels_all_types(table, specdec__line_unpack);
+    for (; type < end; type++)
+        if (type->granule && type->bits == 8)
+            table->dot[type->number] = type->granule == 16 ? wide16 : wide32;
+}
+
+#define SPECDEC__LINE_KERNELS(table, isa) \
+    do { \
+        SPECDEC__DOT_KERNELS(table, isa##_dot); \
+        specdec__kernels_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
+        SPECDEC__FLOAT_KERNELS(isa); \
+    } while (0)
+#endif
+
+#ifdef SPECDEC__NEON32
+/* Fills the table of NEON of 32-bit ARM. */
+static void specdec__kernels_neon32(specdec__kernels *table)
+{
+    SPECDEC__LINE_KERNELS(table, neon32);
+    SPECDEC__FLOAT_PANELS(neon32);
+}
+
+/* Does the CPU have NEON and VFPv4? Yes if the compiler was told so; else the system says. */
+static int specdec__cpu_neon32(void)
+{
+#ifdef SPECDEC__NEON32_ASKED
+    const unsigned long wanted = 1ul << 12 | 1ul << 16; /* neon, vfpv4 */
+
+    return (specdec__os_arm_features(0) & wanted) == wanted;
+#else
+    return 1;
+#endif
+}
+#endif
+
+#ifdef SPECDEC__RVV
+/* Fills the table of RISC-V's vectors. */
+static void specdec__kernels_rvv(specdec__kernels *table)
+{
+    SPECDEC__LINE_KERNELS(table, rvv);
+    SPECDEC__FLOAT_PANELS(scalar);
+    SPECDEC__FLOAT_MULTIPLY(rvv);
+}
+#endif
+
+typedef void specdec__fill_function(specdec__kernels *table);
+
+/* Instruction sets from the plainest to the best. fill is NULL where one was left out: nothing of it remains then. */
+static const struct specdec__isa {
+    const char *name;
+    int (*present)(void);
+    specdec__fill_function *fill;
+} specdec__isas[] = {
+    {"scalar", specdec__cpu_always, specdec__kernels_scalar},
+#ifdef SPECDEC__AVX512
+    {"sse41", specdec__cpu_sse41, SPECDEC__WITH_SSE41 ? specdec__kernels_sse41 : NULL},
+    {"avx2", specdec__cpu_avx2, SPECDEC__WITH_AVX2 ? specdec__kernels_avx2 : NULL},
+#ifdef SPECDEC__AVXVNNI
+    {"avxvnni", specdec__cpu_avxvnni, SPECDEC__WITH_AVXVNNI ? specdec__kernels_avxvnni : NULL},
+#endif
+    {"avx512", specdec__cpu_avx512, SPECDEC__WITH_AVX512 ? specdec__kernels_avx512 : NULL},
+#endif
+#ifdef SPECDEC__NEON
+    {"neon", specdec__cpu_always, specdec__kernels_neon},
+    {"dotprod", specdec__cpu_dotprod, SPECDEC__WITH_DOTPROD ? specdec__kernels_dotprod : NULL},
+    {"i8mm", specdec__cpu_i8mm, SPECDEC__WITH_I8MM ? specdec__kernels_i8mm : NULL},
+#endif
+#ifdef SPECDEC__NEON32
+    {"neon32", specdec__cpu_neon32, SPECDEC__WITH_NEON32 ? specdec__kernels_neon32 : NULL},
+#endif
+#ifdef SPECDEC__RVV
+    {"rvv", specdec__cpu_always, SPECDEC__WITH_RVV ? specdec__kernels_rvv : NULL},
+#endif
+};
+
+/* Fills the table for an instruction set by name, NULL for the best that this CPU has. */
+static specdec_result specdec__kernels_init(specdec__kernels *table, const char *name, specdec_error *error)
+{
+    int i;
+
+    for (i = (int)SPECDEC__COUNT(specdec__isas) - 1; i >= 0; i--)
+        if (specdec__isas[i].fill && (!name || strcmp(name, specdec__isas[i].name) == 0) &&
+            specdec__isas[i].present()) {
+            memset(table, 0, sizeof *table);
+            specdec__isas[i].fill(table);
+            return SPECDEC_OK;
+        }
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"",
+                         name ? name : "scalar");
+}
+SPECDEC__FOR_SPEED

@@ -1,0 +1,891 @@
+/* =====================================================================================================================
+ * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once
+ *     per instruction set (SPECDEC__ISA). V and X are its vector type of SPECDEC__LANES floats and its operations.
+ *     May call: >>base >>quant >>op >>kernel
+ *
+ * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials
+ * meet in one fixed tree. So every instruction set gives the same bits.
+ * ================================================================================================================== */
+
+#pragma push_macro("V")
+#pragma push_macro("X")
+#undef V
+#undef X
+#define V SPECDEC__PASTE(SPECDEC__ISA, v)
+#define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
+/* Checks that all SPECDEC__LANE_OPERATIONS are there, with their types. Nothing is called. */
+#define SPECDEC__LANE_OPERATION(name, result, parameters) + sizeof(0 ? X(name) : (result (*) parameters)0)
+enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
+#undef SPECDEC__LANE_OPERATION
+
+#define SPECDEC__LANE SPECDEC__TARGET static
+#define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
+#define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors of 16 lanes */
+#define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
+#if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are called, and nothing is done four at a time */
+#define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
+#define SPECDEC__TOGETHER 1
+#define SPECDEC__EACH_PART
+#else
+#define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
+#define SPECDEC__TOGETHER 4
+#define SPECDEC__EACH_PART SPECDEC__UNROLL
+#endif
+
+/* specdec__exp for x <= 88; below -87 the result stays at e^-87. */
+SPECDEC__LANE_LONG V X(exp)(V x)
+{
+    V shifter, n, r, p;
+
+    x = X(min)(X(max)(x, X(set)(-87.0f)), X(set)(88.0f));
+    SPECDEC__EXP(x, shifter, n, r, p, X(madd), X(set), X(sub));
+    return X(scale2)(p, shifter);
+}
+
+/* Values [from, to) of x times weight, divided by the root of the mean square of x (length). */
+SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
+{
+    V sums[SPECDEC__PARTS], scale;
+    int i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sums[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < length; i += 16)
+            sums[p] = X(madd)(X(load)(x + i), X(load)(x + i), sums[p]);
+    }
+    scale = X(set)((float)specdec__inverse_root((double)X(sum)(sums) / (double)length + (double)epsilon));
+    for (i = from; i < to; i += SPECDEC__LANES)
+        X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
+}
+
+/* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
+   inverses of the scales, 0 where a scale is too small to divide by. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
+                                                 float *inverse)
+{
+    int i;
+
+    for (i = 0; i < 16; i++) {
+        float share = low[i] / (high[i] + low[i]), above, below;
+        int32_t level;
+
+        share = share > 0 ? share * 16 : 0; /* all zeros give NaN */
+        level = (int32_t)(share < 15 ? share : 15);
+        offset[i] = 120 - 16 * level;
+        above = high[i] * (1.0f / (float)(247 - 16 * level)); /* over the codes that a window has above 0, */
+        below = low[i] * (1.0f / (float)(7 + 16 * level));    /* and below */
+        scale[i] = above > below ? above : below;
+        inverse[i] = 1.0f / scale[i];
+        inverse[i] = inverse[i] < 1e38f ? inverse[i] : 0;
+    }
+}
+
+/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do,
+   in one of 16 places: offset = 120 - 16 * level. Block b goes to column c of columns. */
+SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, float scale, float inverse, size_t at,
+                                            const specdec__columns *out)
+{
+    const V magic = X(set)(12582912.0f), inverses = X(set)(inverse), base = X(set)(12582912.0f + (float)offset);
+    const V least = X(set)(12582912.0f - 127);
+    int8_t *codes = out->codes + at * 32;
+    int32_t half0, half1;
+    int i;
+
+    /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum.
+       NaNs get the lowest code. */
+    SPECDEC__EACH_PART
+    for (i = 0; i < 32; i += SPECDEC__LANES) {
+        const V code = X(add)(X(sub)(X(madd)(X(load)(row + i), inverses, magic), base), magic);
+
+        X(store_low_bytes)(codes + i, X(max)(code, least));
+    }
+    half0 = X(sum_codes)(codes);
+    half1 = X(sum_codes)(codes + 16);
+    out->scale[at] = scale;
+    out->pair16[at * 2] = (int32_t)((uint32_t)half0 << 16 | (uint16_t)offset);
+    out->pair16[at * 2 + 1] = (int32_t)((uint32_t)half1 << 16 | (uint16_t)offset);
+    out->pair32[at] = (int32_t)((uint32_t)(half0 + half1) << 16 | (uint16_t)offset);
+    out->sum16[at * 2] = scale * (float)(half0 + 16 * offset);
+    out->sum16[at * 2 + 1] = scale * (float)(half1 + 16 * offset);
+    out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
+}
+
+/* How far 32 values reach above and below 0, whatever NaNs are among them. */
+SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low)
+{
+    const V zero = X(set)(0);
+    V highs[SPECDEC__PARTS], lows[SPECDEC__PARTS];
+    int p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        V x0 = X(load)(values + p * SPECDEC__LANES), x1 = X(load)(values + 16 + p * SPECDEC__LANES);
+
+        highs[p] = X(max)(x0, X(max)(x1, zero));
+        lows[p] = X(max)(X(sub)(zero, x0), X(max)(X(sub)(zero, x1), zero));
+    }
+    *high = X(highest)(highs);
+    *low = X(highest)(lows);
+}
+
+/* Blocks [from, to) of 32 values of a row, quantised, to column c. */
+SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
+{
+    float high[16] = {0}, low[16] = {0}, scale[16], inverse[16];
+    int32_t offset[16];
+    int i, count;
+
+    for (; from < to; from += count) {
+        count = specdec__min_int(16, to - from);
+        for (i = 0; i < count; i++)
+            X(extent)(row + (from + i) * 32, &high[i], &low[i]);
+        X(windows)(high, low, offset, scale, inverse);
+        for (i = 0; i < count; i++)
+            X(quantise_block)(row + (from + i) * 32, offset[i], scale[i], inverse[i],
+                              (size_t)(from + i) * (size_t)out->n + (size_t)c, out);
+    }
+}
+
+/* x / (1 + e^y) */
+SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
+
+/* x = x / (1 + e^-x) * by, elementwise. */
+SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        V v = X(load)(x + i);
+
+        X(store)(x + i, X(mul)(X(gated)(v, X(sub)(X(set)(0), v)), X(load)(by + i)));
+    }
+}
+
+/* GELU in its tanh form, x/2 (1 + tanh(sqrt(2/pi) (x + .044715 x^3))), as x / (1 + e^(-2 ...)). */
+SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        V v = X(load)(x + i), cubic = X(madd)(X(mul)(v, v), X(set)(-0.0713548163f), X(set)(-1.59576912f));
+
+        X(store)(x + i, X(mul)(X(gated)(v, X(mul)(v, cubic)), X(load)(by + i)));
+    }
+}
+
+/* GELU as it is defined, x/2 (1 + erf(x / sqrt 2)), as max(x, 0) - |x|/2 erfc(|x| / sqrt 2), to 2e-7. Abramowitz and
+   Stegun (1964), 7.1.26. */
+SPECDEC__LANE void X(gelu_exact)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        V v = X(load)(x + i), size = X(max)(v, X(sub)(X(set)(0), v));
+        V t = X(div)(X(set)(1), X(madd)(size, X(set)(0.231641889f), X(set)(1)));
+        V p = X(madd)(t, X(set)(1.06140542f), X(set)(-1.45315206f));
+
+        p = X(madd)(t, p, X(set)(1.42141378f));
+        p = X(madd)(t, p, X(set)(-0.284496725f));
+        p = X(mul)(X(madd)(t, p, X(set)(0.254829586f)), t);
+        p = X(mul)(p, X(exp)(X(mul)(X(mul)(v, v), X(set)(-0.5f))));
+        p = X(sub)(X(max)(v, X(set)(0)), X(mul)(X(mul)(size, X(set)(0.5f)), p));
+        X(store)(x + i, X(mul)(p, X(load)(by + i)));
+    }
+}
+
+/* x = x * cosine + partner * sine, elementwise. */
+SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(madd)(X(load)(x + i), X(load)(cosine + i), X(mul)(X(load)(partner + i), X(load)(sine + i))));
+}
+
+/* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
+SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const void *row,
+                                     int halves, int count, int chunks)
+{
+    V v[SPECDEC__WIDTH];
+    int c, i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < chunks; i++)
+        v[i] = halves ? X(load_f16)((const uint16_t *)row + i * SPECDEC__LANES)
+                      : X(load)((const float *)row + i * SPECDEC__LANES);
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++) {
+        V w = X(set)(weights[c * stride]);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < chunks; i++)
+            acc[c][i] = X(madd)(w, v[i], acc[c][i]);
+    }
+}
+
+#if SPECDEC__LANES < 16
+/* Floats of a tile to a panel. */
+SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                 specdec__panel *panel)
+{
+    int i;
+
+    (void)type;
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i++)
+        panel->u.values[i] = specdec__load_f32(tile + i * 4);
+}
+
+/* Half floats of a tile to a panel. */
+SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                 specdec__panel *panel)
+{
+    int i;
+
+    (void)type;
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += SPECDEC__LANES)
+        X(store)(panel->u.values + i, X(load_f16)(tile + i * 2));
+}
+
+/* bfloat16 of a tile to a panel. */
+SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                  specdec__panel *panel)
+{
+    int i;
+
+    (void)type;
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += SPECDEC__LANES)
+        X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
+}
+
+/* Adds a panel of floats times count columns to sums (column, 16); SPECDEC__ROWS_AT_ONCE vectors of 16 rows at once. */
+SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                int column, int count, float *sums)
+{
+    const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
+    V acc[1][SPECDEC__WIDTH];
+    int p, i, r;
+
+    for (; count; count--, values += x->stride, sums += 16)
+        for (p = 0; p < 16; p += SPECDEC__LANES * SPECDEC__ROWS_AT_ONCE) {
+            SPECDEC__UNROLL
+            for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
+                acc[0][r] = X(load)(sums + p + r * SPECDEC__LANES);
+            for (i = 0; i < blocks * 32; i++)
+                X(add_row)(acc, values + i, 0, panel->u.values + i * 16 + p, 0, 1, SPECDEC__ROWS_AT_ONCE);
+            SPECDEC__UNROLL
+            for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
+                X(store)(sums + p + r * SPECDEC__LANES, acc[0][r]);
+        }
+}
+
+#else
+/* 16 rows of value i of a tile of floats. */
+SPECDEC__LANE_INLINE V X(load_value)(int type, const unsigned char *tile, int i)
+{
+    return type == SPECDEC__TYPE_F16    ? X(load_f16)(tile + i * 32)
+           : type == SPECDEC__TYPE_BF16 ? X(load_bf16)(tile + i * 32)
+                                        : X(load)((const float *)(const void *)(tile + i * 64));
+}
+
+/* What a pass over a run of values of tiles of floats fetches: `step` bytes for each value, `ahead` bytes behind it at
+   first. All passes over a run together fetch the next one. */
+typedef struct X(pass) {
+    size_t ahead, step;
+} X(pass);
+
+/* sums[t] (column, 16) += values (value, 16) of tile t * x (column, value), for so many tiles and columns at once;
+   columns behind the last one are that one again. */
+SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *const *tile, size_t at, int values,
+                                             const float *x, int stride, float *const *sums, int column, int tiles,
+                                             int columns, int last, X(pass) pass)
+{
+    const unsigned char *from[2];
+    const float *row[4];
+    size_t place[4];
+    V acc[2][4], v[2];
+    int i, c, t;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        place[c] = (size_t)specdec__min_int(column + c, last);
+        row[c] = x + place[c] * (size_t)stride;
+    }
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++) {
+        from[t] = tile[t] + at;
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[t][c] = X(load)(sums[t] + place[c] * 16);
+    }
+    for (i = 0; i < values; i++, pass.ahead += pass.step) {
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++) {
+            v[t] = X(load_value)(type, from[t], i);
+            __builtin_prefetch(from[t] + pass.ahead, 0, 3);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            const V w = X(set)(row[c][i]);
+
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++)
+                acc[t][c] = X(madd)(w, v[t], acc[t][c]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            X(store)(sums[t] + place[c] * 16, acc[t][c]);
+}
+
+/* See specdec__multiply_function: tiles of floats, as many values at a time as stay in the first cache until all
+   columns have met them. */
+SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *tiles, int blocks,
+                                             const specdec__columns *x, int block, int column, int count,
+                                             float *const *sums)
+{
+    const int both = tiles->tile[1] != NULL;
+    const int bytes = type == SPECDEC__TYPE_F32 ? 64 : 32, most = 8192 / bytes;
+    const int few = SPECDEC__WIDTH > 1 ? 1 : 2; /* so many columns that are left, one by one; of more, four at once */
+    int from, run, t, c, n;
+
+    for (t = 0; t <= both && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    for (from = 0; from < blocks * 32; from += run) {
+        const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32 + (size_t)from;
+        const size_t at = (size_t)from * (size_t)bytes;
+        X(pass) pass;
+
+        run = specdec__min_int(most, blocks * 32 - from);
+        pass.ahead = (size_t)run * (size_t)bytes;
+        pass.step = (size_t)bytes / (size_t)(count / 4 + (count % 4 > few ? 1 : count % 4));
+        for (c = 0; c < count; c += n, pass.ahead += (size_t)run * pass.step) {
+            n = c + few < count && (SPECDEC__WIDTH == 1 || both) ? 4 : 1;
+            if (n == 1 && both)
+                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, c, 2, 1, c, pass);
+            else if (n == 1)
+                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, c, 1, 1, c, pass);
+            else if (SPECDEC__WIDTH > 1)
+                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, c, 2, 4, count - 1, pass);
+            else
+                for (t = 0; t <= both; t++)
+                    X(multiply_values)(type, tiles->tile + t, at, run, values, x->stride, sums + t, c, 1, 4, count - 1,
+                                       pass);
+        }
+    }
+}
+
+#define SPECDEC__MULTIPLY_FLOATS(name, type) \
+    /* See specdec__multiply_function. */ \
+    SPECDEC__LANE void X(name)(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                               const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    { \
+        (void)panels; \
+        X(multiply_floats)(type, tiles, blocks, x, block, column, count, sums); \
+    }
+SPECDEC__MULTIPLY_FLOATS(multiply_f32, SPECDEC__TYPE_F32)
+SPECDEC__MULTIPLY_FLOATS(multiply_f16, SPECDEC__TYPE_F16)
+SPECDEC__MULTIPLY_FLOATS(multiply_bf16, SPECDEC__TYPE_BF16)
+#undef SPECDEC__MULTIPLY_FLOATS
+#endif
+
+/* Fetches what SPECDEC__WIDTH vectors take as values of two bytes; nothing where multiplying takes longer anyway. */
+SPECDEC__LANE_INLINE void X(fetch)(const void *next, int at)
+{
+    int i;
+
+    for (i = 0; SPECDEC__TOGETHER > 1 && i < SPECDEC__WIDTH; i += 2)
+        __builtin_prefetch((const char *)next + 2 * (at + i * 16), 0, 3);
+}
+
+SPECDEC__LANE_INLINE const void *X(element)(const void *values, int halves, int i)
+{
+    return (const char *)values + (size_t)i * (halves ? 2 : 4);
+}
+
+/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
+   pass. */
+SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const void *keys, int halves, int slots,
+                                            const void *next, float *scores, int count)
+{
+    V acc[4][SPECDEC__WIDTH];
+    int from, c, d, i;
+
+    for (from = 0; from < slots; from += SPECDEC__LANES * SPECDEC__WIDTH) {
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++)
+            SPECDEC__UNROLL
+            for (i = 0; i < SPECDEC__WIDTH; i++)
+                acc[c][i] = X(set)(0);
+        for (d = 0; d < dim; d++) {
+            X(fetch)(next, d * SPECDEC__KEYS + from);
+            X(add_row)(acc, queries + d, dim, X(element)(keys, halves, d * SPECDEC__KEYS + from), halves, count,
+                       SPECDEC__WIDTH);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++)
+            SPECDEC__UNROLL
+            for (i = 0; i < SPECDEC__WIDTH; i++)
+                X(store)(scores + c * SPECDEC__KEYS + from + i * SPECDEC__LANES, acc[c][i]);
+    }
+}
+
+/* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. */
+SPECDEC__LANE_INLINE void X(scores_of)(const float *queries, int dim, int count, const void *keys, int halves,
+                                       int slots, const void *next, float *scores)
+{
+    int some;
+
+    for (; count; count -= some, queries += some * dim, scores += some * SPECDEC__KEYS) {
+        some = count >= SPECDEC__TOGETHER ? SPECDEC__TOGETHER : 1;
+        if (SPECDEC__TOGETHER > 1 && some > 1)
+            X(scores_queries)(queries, dim, keys, halves, slots, next, scores, SPECDEC__TOGETHER);
+        else
+            X(scores_queries)(queries, dim, keys, halves, slots, next, scores, 1);
+    }
+}
+
+enum { X(half_queries) = SPECDEC__TOGETHER > 1 ? 4 * SPECDEC__TOGETHER : 0 };
+
+SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
+                             const void *next, float *scores)
+{
+    if (X(half_queries) > 0 && halves)
+        X(scores_of)(queries, dim, count, keys, 1, slots, next, scores);
+    else
+        X(scores_of)(queries, dim, count, keys, 0, slots, next, scores);
+}
+
+SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float value)
+{
+    int i;
+
+    for (i = 0; i < from; i++)
+        scores[i] = value;
+    for (i = to; i < SPECDEC__KEYS; i++)
+        scores[i] = value;
+}
+
+/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of
+   them. Adds them to sums (16). Returns what the growth has scaled sums by. */
+SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, float *sums)
+{
+    V part[SPECDEC__PARTS], highest;
+    float grown, factor = 1;
+    int i, p;
+
+    X(outside)(scores, from, to, SPECDEC__NO_SCORE);
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        const float *at = scores + p * SPECDEC__LANES;
+
+        part[p] = X(max)(X(max)(X(load)(at), X(load)(at + 16)), X(max)(X(load)(at + 32), X(load)(at + 48)));
+    }
+    grown = X(highest)(part);
+    if (grown > *max) {
+        factor = specdec__float_from_bits((uint32_t)X(first_bits)(X(exp)(X(set)(*max - grown))));
+        *max = grown;
+    }
+    highest = X(set)(*max);
+    for (i = from / SPECDEC__LANES * SPECDEC__LANES; i < to; i += SPECDEC__LANES)
+        X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
+    X(outside)(scores, from, to, 0);
+    for (p = 0; p < 16; p += SPECDEC__LANES) {
+        V total = X(mul)(X(load)(sums + p), X(set)(factor));
+
+        for (i = p; i < SPECDEC__KEYS; i += 16)
+            total = X(add)(total, X(load)(scores + i));
+        X(store)(sums + p, total);
+    }
+    return factor;
+}
+
+/* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
+SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *values, int halves, int valid, int dim,
+                                         const void *next, float *const *out, int d, int count, int chunks)
+{
+    V acc[4][SPECDEC__WIDTH];
+    int c, i, j;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < chunks; i++)
+            acc[c][i] = X(load)(out[c] + d + i * SPECDEC__LANES);
+    for (j = 0; j < valid; j++) {
+        X(fetch)(next, j * dim + d);
+        X(add_row)(acc, weights + j, SPECDEC__KEYS, X(element)(values, halves, j * dim + d), halves, count, chunks);
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < chunks; i++)
+            X(store)(out[c] + d + i * SPECDEC__LANES, acc[c][i]);
+}
+
+/* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
+SPECDEC__LANE_INLINE void X(weigh_of)(const float *weights, int count, const void *values, int halves, int valid,
+                                      int dim, const void *next, float *const *out)
+{
+    int d = 0, c;
+
+    for (; d + SPECDEC__LANES * SPECDEC__WIDTH <= dim; d += SPECDEC__LANES * SPECDEC__WIDTH) {
+        if (SPECDEC__TOGETHER > 1 && count == SPECDEC__TOGETHER)
+            X(weigh_chunk)(weights, values, halves, valid, dim, next, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
+        else
+            for (c = 0; c < count; c++)
+                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1,
+                               SPECDEC__WIDTH);
+    }
+    for (; SPECDEC__WIDTH > 1 && d < dim; d += 16)
+        for (c = 0; c < count; c++)
+            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1, 1);
+}
+
+SPECDEC__LANE void X(weigh)(const float *weights, int count, const void *values, int halves, int valid, int dim,
+                            const void *next, float *const *out)
+{
+    if (X(half_queries) > 0 && halves)
+        X(weigh_of)(weights, count, values, 1, valid, dim, next, out);
+    else
+        X(weigh_of)(weights, count, values, 0, valid, dim, next, out);
+}
+
+/* Adds what the first count queries have summed up over other keys: see specdec__sums. */
+SPECDEC__LANE void X(merge)(const specdec__sums *into, const specdec__sums *from, int count)
+{
+    int i, j;
+
+    for (i = 0; i < count; i++) {
+        float *row = into->row + i * into->width, *other = from->row + i * into->width, top = from->highest[i];
+        const float *lower = other, *higher = row;
+        const V factor = X(exp)(X(set)(top > into->highest[i] ? into->highest[i] - top : top - into->highest[i]));
+
+        if (top <= SPECDEC__NO_SCORE)
+            continue;
+        if (top > into->highest[i]) {
+            into->highest[i] = top;
+            lower = row;
+            higher = other;
+        }
+        for (j = 0; j < into->width; j += SPECDEC__LANES)
+            X(store)(row + j, X(madd)(X(load)(lower + j), factor, X(load)(higher + j)));
+    }
+}
+
+/* The sum of x (16). */
+SPECDEC__LANE float X(total)(const float *x)
+{
+    V parts[SPECDEC__PARTS];
+    int p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        parts[p] = X(load)(x + p * SPECDEC__LANES);
+    return X(sum)(parts);
+}
+
+/* x = a * x, elementwise. */
+SPECDEC__LANE void X(scale)(float *x, float a, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(mul)(X(load)(x + i), X(set)(a)));
+}
+
+/* x = x + a * y, elementwise. */
+SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
+}
+
+/* tanh(y) = 1 - 2 / (1 + e^(2y)) */
+SPECDEC__LANE void X(cap)(float *x, float cap, int count)
+{
+    const V twice = X(set)(2 / cap), limit = X(set)(cap);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(mul)(limit, X(sub)(X(set)(1), X(gated)(X(set)(2), X(mul)(X(load)(x + i), twice)))));
+}
+
+/* out (count, stride) = sums (count, 16) [+ bias]. */
+SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, float *out, size_t stride)
+{
+    int c, p;
+
+    for (p = 0; p < 16; p += SPECDEC__LANES) {
+        V b = bias ? X(load)(bias + p) : X(set)(0);
+
+        for (c = 0; c < count; c++) {
+            V sum = X(load)(sums + c * SPECDEC__ROWS + p);
+
+            X(store)(out + (size_t)c * stride + p, bias ? X(add)(sum, b) : sum);
+        }
+    }
+}
+
+/* Half floats to floats. */
+SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(out + i, X(load_f16)((const unsigned char *)in + i * 2));
+}
+
+/* Floats to half floats. */
+SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
+}
+
+/* The nearest codes in [-127, 127] to values (count, a multiple of 32) over a scale, which is the largest of them over
+   127 and is returned. */
+SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *codes)
+{
+    V sizes[SPECDEC__PARTS];
+    float scale, inverse;
+    int i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sizes[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < count; i += 16) {
+            V x = X(load)(values + i);
+
+            sizes[p] = X(max)(X(max)(X(sub)(X(set)(0), x), x), sizes[p]);
+        }
+    }
+    scale = X(highest)(sizes) * (1.0f / 127.0f);
+    inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store_low_bytes)(codes + i, X(madd)(X(load)(values + i), X(set)(inverse), X(set)(12582912.0f)));
+    return inverse > 0 ? scale : 0;
+}
+
+/* e^x / 2^base as the weights of 8-bit values need it, at most about 1: within 1.1e-4 of it, and at least 2^-126. */
+SPECDEC__LANE_LONG V X(exp_rough)(V x, V base)
+{
+    const V magic = X(set)(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    V shifter, p;
+
+    x = X(max)(X(madd)(x, X(set)(1.44269502f), base), X(set)(-126.0f));
+    shifter = X(add)(x, magic);
+    x = X(sub)(x, X(sub)(shifter, magic));
+    p = X(madd)(x, X(set)(0.055008933f), X(set)(0.242211f));
+    p = X(madd)(X(madd)(p, x, X(set)(0.6932829f)), x, X(set)(1));
+    return X(scale2)(p, shifter);
+}
+
+/* part: the largest of 64 numbers in rows of 16 that are `apart` floats apart, as 16 lanes. */
+SPECDEC__LANE_INLINE void X(block_highest)(const float *x, size_t apart, V *part)
+{
+    int k, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++, x += SPECDEC__LANES) {
+        part[p] = X(load)(x);
+        for (k = 1; k < SPECDEC__KEYS / 16; k++)
+            part[p] = X(max)(X(load)(x + (size_t)k * apart), part[p]);
+    }
+}
+
+/* top (count): the largest of 16 lanes each. parts are there for a multiple of four. */
+SPECDEC__LANE SPECDEC__NOINLINE void X(block_tops)(const V *parts, int count, float *top)
+{
+    int i;
+
+    for (i = 0; i < count; i += 4)
+        X(highest4)(parts + i * SPECDEC__PARTS, top + i);
+}
+
+/* From the largest scores `top` (16) of the first `some` queries from number `from` on: what they are with those of
+   earlier blocks, and by what their growth scales sums. */
+SPECDEC__LANE_INLINE void X(block_grow)(const specdec__softening *s, int from, int some, float *top, float *factor)
+{
+    int i, p;
+
+    for (i = 0; i < 16; i++)
+        factor[i] = 0;
+    for (i = 0; i < some; i++) {
+        float *highest = s->sums->highest + s->query[from + i], old = *highest;
+
+        *highest = top[i] = top[i] > old ? top[i] : old;
+        factor[i] = old - top[i];
+    }
+    for (p = 0; p < 16; p += SPECDEC__LANES)
+        X(store)(factor + p, X(exp_rough)(X(load)(factor + p), X(set)(0)));
+    for (i = 0; i < some; i++)
+        s->factor[from + i] = factor[i];
+}
+
+/* A query's scores x, none of which is above `top`, become weights, which are added to total (16) once factor has
+   scaled it, and these weights times the scales of values: part, the largest as 16 lanes. */
+SPECDEC__LANE_INLINE void X(block_weights)(float *x, size_t apart, const float *scales, float top, float factor,
+                                           float *total, V *part)
+{
+    const V base = X(set)(-1.44269502f * top);
+    int k, p;
+
+    for (p = 0; p < 16; p += SPECDEC__LANES) {
+        V most = X(set)(0), sum = X(mul)(X(load)(total + p), X(set)(factor));
+
+        for (k = 0; k < SPECDEC__KEYS / 16; k++) {
+            V weight = X(exp_rough)(X(load)(x + (size_t)k * apart + p), base);
+
+            sum = X(add)(sum, weight);
+            weight = X(mul)(weight, X(load)(scales + k * 16 + p));
+            most = X(max)(weight, most);
+            X(store)(x + (size_t)k * apart + p, weight);
+        }
+        X(store)(total + p, sum);
+        part[p / SPECDEC__LANES] = most;
+    }
+}
+
+/* softmax of several queries, 16 at a time, whose weights times the scales of values become codes: see
+   specdec__softening. Each part is done for all of them before the next, as its steps wait for one another. */
+SPECDEC__LANE void X(soften)(const specdec__softening *s)
+{
+    const float *const scales = s->value_scales;
+    const size_t apart = (size_t)s->apart * 16;
+    float top[16], factor[16];
+    V parts[16 * SPECDEC__PARTS];
+    int from, some, i, k, p;
+
+    for (i = 0; i < 16 * SPECDEC__PARTS; i++)
+        parts[i] = X(set)(0);
+    for (from = 0; from < s->count; from += some) {
+        float *const x = s->scores + from * 16;
+        int8_t *codes = (int8_t *)s->codes + from * SPECDEC__KEYS;
+
+        some = specdec__min_int(16, s->count - from);
+        for (i = 0; i < some; i++)
+            X(block_highest)(x + i * 16, apart, parts + i * SPECDEC__PARTS);
+        X(block_tops)(parts, some, top);
+        X(block_grow)(s, from, some, top, factor);
+        for (i = 0; i < some; i++)
+            X(block_weights)(x + i * 16, apart, scales, top[i], factor[i],
+                             s->sums->row + s->query[from + i] * (size_t)s->sums->width, parts + i * SPECDEC__PARTS);
+        X(block_tops)(parts, some, top);
+        for (i = 0; i < some; i++) {
+            const float scale = top[i] * (1.0f / 255.0f);
+            const int good = scale > 1e-30f && scale < 1e30f; /* else too small or too large to divide by */
+
+            s->scale[from + i] = good ? scale : 0;
+            factor[i] = good ? 1.0f / scale : 0;
+        }
+        for (i = 0; i < some; i++)
+            for (k = 0; k < SPECDEC__KEYS / 16; k++)
+                for (p = 0; p < 16; p += SPECDEC__LANES, codes += SPECDEC__LANES)
+                    X(store_low_bytes)(codes, X(madd)(X(load)(x + i * 16 + (size_t)k * apart + p), X(set)(factor[i]),
+                                                      X(set)(12582912.0f)));
+    }
+}
+
+/* --- loops over a vocabulary, in a form that compilers vectorise -------------------------------------------------- */
+
+/* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
+SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
+{
+    float lanes[16];
+    int i, j;
+
+    for (j = 0; j < 16; j++)
+        lanes[j] = specdec__float_from_bits(0xff800000u);
+    for (i = 0; i + 16 <= count; i += 16)
+        for (j = 0; j < 16; j++)
+            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+    for (; i < count; i++)
+        lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+    for (j = 1; j < 16; j++)
+        lanes[0] = lanes[j] > lanes[0] ? lanes[j] : lanes[0];
+    return lanes[0];
+}
+
+/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is
+   at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and 2^(k+1), which
+   lies above it. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse,
+                                                 float wanted, uint64_t noise_row, uint32_t first)
+{
+    const float slack = 0.01f;
+    int32_t complement[64]; /* of u, in 1/2^31, rounded down */
+    int i, found = 0;
+
+    for (i = 0; i < count; i++)
+        complement[i] = (int32_t)(uint32_t)(~specdec__noise_at(noise_row, first + (uint32_t)i) >> 33);
+    for (i = 0; i < count; i++) {
+        float y = (logits[i] - best) * inverse - wanted + slack;
+
+        y = y < 0.0f ? y : 0.0f;
+        y = y > -80.0f ? y : -80.0f; /* NaN, too */
+        found += (float)complement[i] * 4.656e-10f <=
+                 specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
+    }
+    return found;
+}
+
+/* p (count) = e^((logit - best) / temperature), 0 where that is below e^-87. */
+SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float temperature, float *p)
+{
+    const V highest = X(set)(best), heat = X(set)(temperature), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
+    float part[SPECDEC__LANES] = {0};
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const int few = count - i < SPECDEC__LANES;
+        const float *from = few ? part : logits + i;
+        float *to = few ? part : p + i;
+
+        if (few)
+            memcpy(part, logits + i, (size_t)(count - i) * sizeof *part);
+        X(store)(to, X(max)(X(sub)(X(exp)(X(div)(X(sub)(X(load)(from), highest), heat)), least), X(set)(0)));
+        if (few)
+            memcpy(p + i, part, (size_t)(count - i) * sizeof *part);
+    }
+}
+
+/* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high,
+                                                   double low, double uniform, double *residuals, double *weights)
+{
+    double r[16], w[16];
+    int i, j;
+
+    memcpy(r, residuals, sizeof r);
+    memcpy(w, weights, sizeof w);
+    for (i = 0; i + 16 <= count; i += 16)
+        for (j = 0; j < 16; j++) {
+            double q = (double)draft[i + j], rest = (double)target[i + j] - high * q - low * q - uniform;
+
+            r[j] += rest > 0.0 ? rest : 0.0;
+            w[j] += q;
+        }
+    for (j = 0; i < count; i++, j++) {
+        double q = (double)draft[i], rest = (double)target[i] - high * q - low * q - uniform;
+
+        r[j] += rest > 0.0 ? rest : 0.0;
+        w[j] += q;
+    }
+    memcpy(residuals, r, sizeof r);
+    memcpy(weights, w, sizeof w);
+}
+
+#pragma pop_macro("V")
+#pragma pop_macro("X")
+#undef SPECDEC__LANE
+#undef SPECDEC__LANE_INLINE
+#undef SPECDEC__LANE_LONG
+#undef SPECDEC__LANES
+#undef SPECDEC__PARTS
+#undef SPECDEC__ROWS_AT_ONCE
+#undef SPECDEC__EACH_PART
+#undef SPECDEC__TOGETHER
+#undef SPECDEC__ISA
+#undef SPECDEC__TARGET
+#undef SPECDEC__WIDTH

@@ -1,0 +1,357 @@
+/* --- unpacking line by line: NEON of 32-bit ARM, RISC-V V --------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../quant/types.h"
+#include "kernel.h"
+#include "scalar.h"
+#include "neon32.h"
+
+#ifdef SPECDEC__LINE_VECTOR
+/* A line is 4 values of 16 rows, 64 bytes, in tiles as in panels: all of its bytes are unpacked alike. */
+typedef uint8_t specdec__line_v __attribute__((vector_size(SPECDEC__LINE_VECTOR))); /* of a line, as many at once */
+typedef uint8_t specdec__line_rows __attribute__((vector_size(16)));                /* a byte of each row */
+
+/* Which lines hold the low bits of blocks: 8 lines a block; 4, the second half of the values above the first; 8 for
+   two or four blocks, above each other; as Q6_K has them. GRID: no bits, but points of a grid. */
+enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
+       SPECDEC__LINE_GRID };
+
+/* Where the codes of a type stand in a tile: code = low bits | high bits << up, + offset. */
+typedef struct specdec__line_codes {
+    uint32_t type;
+    uint16_t order, low, high; /* where low and high bits begin */
+    uint8_t mask, high_mask, up, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
+    int8_t offset;
+} specdec__line_codes;
+
+static const specdec__line_codes specdec__line_types[] = {
+    {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_0, nibbles), 0, 15, 0, 0, 0, -8},
+    {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_1, nibbles), 0, 15, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q5_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_0, nibbles), SPECDEC__TILE_AT(q5_0, high), 15, 1, 4,
+     0, -16},
+    {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_1, nibbles), SPECDEC__TILE_AT(q5_1, high), 15, 1, 4,
+     0, 0},
+    {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__TILE_AT(q8_0, codes), 0, 255, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, crumbs), 0, 3, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, crumbs), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2, 0,
+     -4},
+    {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q4_k, nibbles), 0, 15, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q5_k, nibbles), SPECDEC__TILE_AT(q5_k, high), 15, 1, 4,
+     0, 0},
+    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, crumbs), 15, 3, 4,
+     0, -32},
+    {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_nl, nibbles), 0, 15, 0, 0, 1, 0},
+    {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_xs, nibbles), 0, 15, 0, 0, 1, 0},
+    {SPECDEC__TYPE_IQ2_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_IQ2_XS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+};
+
+/* Where four lines of a block begin, which bits of their bytes count, and how far high lines are apart. */
+typedef struct specdec__line_run {
+    const unsigned char *low, *high;
+    int shift, high_shift, high_step, high_turn; /* turn: by how much more the next line's high bits are shifted */
+} specdec__line_run;
+
+/* The run of half `half` of block b of a tile. */
+SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *from, const unsigned char *tile, int b,
+                                                   int half)
+{
+    specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
+
+    switch (from->order) {
+    case SPECDEC__LINE_HALVES:
+        run.low += b * 256 - half * 256;
+        run.shift = half * 4;
+        run.high = tile + from->high; /* one line of words: a bit a value */
+        run.high_shift = half * 4;
+        run.high_step = 0;
+        run.high_turn = 1;
+        break;
+    case SPECDEC__LINE_PAIRS:
+        run.low += b / 2 * 512;
+        run.shift = b % 2 * 4;
+        break;
+    case SPECDEC__LINE_FOURS:
+        run.low += b / 4 * 512;
+        run.shift = b % 4 * 2;
+        break;
+    case SPECDEC__LINE_SIX:
+        run.low += b / 4 * 1024 + b % 2 * 512;
+        run.shift = b % 4 / 2 * 4;
+        run.high += b / 4 * 512;
+        run.high_shift = b % 4 * 2;
+        break;
+    default: break;
+    }
+    return run;
+}
+
+/* The same number in every byte. */
+SPECDEC__INLINE specdec__line_v specdec__line_set(int number)
+{
+    specdec__line_v v = {0};
+
+    return v + (uint8_t)number;
+}
+
+SPECDEC__INLINE specdec__line_v specdec__line_load(const void *at)
+{
+    specdec__line_v v;
+
+    memcpy(&v, at, sizeof v);
+    return v;
+}
+
+/* Four lines to codes. */
+SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
+                                              int has_high, int8_t *codes)
+{
+    const specdec__line_v mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
+    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->up);
+    const specdec__line_v shift = specdec__line_set(run->shift);
+    int i, j;
+
+    for (i = 0; i < 4; i++) {
+        const unsigned char *low = run->low + i * 64, *high = run->high + i * run->high_step;
+        const specdec__line_v turn = specdec__line_set(run->high_shift + i * run->high_turn);
+
+        SPECDEC__UNROLL
+        for (j = 0; j < 64; j += (int)sizeof mask) {
+            specdec__line_v v = specdec__line_load(low + j) >> shift & mask;
+
+            if (has_high)
+                v |= (specdec__line_load(high + j) >> turn & high_mask) << up;
+            v += offset;
+            memcpy(codes + i * 64 + j, &v, sizeof v);
+        }
+    }
+}
+
+/* The codes of block b of a tile. */
+static void specdec__line_unpack_codes(const specdec__line_codes *from, const unsigned char *tile, int b,
+                                       int8_t *codes)
+{
+    int half;
+
+    for (half = 0; half < 2; half++) {
+        const specdec__line_run run = specdec__line_at(from, tile, b, half);
+
+        if (from->high_mask)
+            specdec__line_unpack_run(from, &run, 1, codes + half * 256);
+        else
+            specdec__line_unpack_run(from, &run, 0, codes + half * 256);
+    }
+    if (from->values)
+        specdec__line_look_up(codes, specdec__quant_iq4_values);
+}
+
+/* Four times 7 bits to four bytes whose number of bits is even. */
+SPECDEC__INLINE uint32_t specdec__line_even_signs(uint32_t sevens)
+{
+    uint32_t signs = (sevens & 0x7F) | (sevens << 1 & 0x7F00) | (sevens << 2 & 0x7F0000) | (sevens << 3 & 0x7F000000);
+    uint32_t parity = signs ^ signs >> 4;
+
+    parity ^= parity >> 2;
+    parity ^= parity >> 1;
+    return signs | (parity & 0x01010101) << 7;
+}
+
+/* Line i of a group whose codes are points of a grid: magnitudes as bytes, then signs. */
+SPECDEC__INLINE uint32_t specdec__line_point(uint32_t type, const specdec__grid_group *group, int i, int row)
+{
+    const uint32_t ones = 0x01010101, signs = (group->signs[row] >> (i * 4) & 15) * 0x204081 & ones;
+    uint32_t point;
+
+    if (type == SPECDEC__TYPE_IQ3_XXS || type == SPECDEC__TYPE_IQ3_S) {
+        point = group->points[i / 2][row] >> (i % 2 * 16);
+        point = (point & 15) | (point << 4 & 0xF00) | (point << 8 & 0xF0000) | (point << 12 & 0xF000000);
+        point = type == SPECDEC__TYPE_IQ3_S ? point * 2 + ones
+                                            : point * 8 + ones * 4 + (point & point >> 1 & point >> 2 & ones) * 2;
+    } else {
+        point = group->points[i / 4][row] >> (i % 4 * 8);
+        point = (point & 3) | (point << 6 & 0x300) | (point << 12 & 0x30000) | (point << 18 & 0x3000000);
+        point = point * 17 + (point >> 1 & ones) + ones * 8;
+    }
+    return (point ^ signs * 255) + signs;
+}
+
+/* The codes of block b of a tile of a type with a grid. */
+SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const unsigned char *tile, int b, int8_t *codes)
+{
+    specdec__grid_group group;
+    uint32_t line[16];
+    int i, row;
+
+    specdec__grid_take(type, tile, b, &group);
+    if (type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            group.signs[row] = specdec__line_even_signs(group.signs[row]);
+    for (i = 0; i < 8; i++) {
+        if (type == SPECDEC__TYPE_IQ3_S)
+            for (row = 0; row < SPECDEC__ROWS; row++)
+                line[row] = specdec__line_point(SPECDEC__TYPE_IQ3_S, &group, i, row);
+        else if (type == SPECDEC__TYPE_IQ3_XXS)
+            for (row = 0; row < SPECDEC__ROWS; row++)
+                line[row] = specdec__line_point(SPECDEC__TYPE_IQ3_XXS, &group, i, row);
+        else
+            for (row = 0; row < SPECDEC__ROWS; row++)
+                line[row] = specdec__line_point(SPECDEC__TYPE_IQ2_S, &group, i, row);
+        memcpy(codes + i * 64, line, sizeof line);
+    }
+}
+
+/* A byte of each row, bytes that stand `step` apart. */
+SPECDEC__INLINE specdec__line_rows specdec__line_gather(const unsigned char *at, int step)
+{
+    specdec__line_rows r;
+    unsigned char bytes[16];
+    int row;
+
+    for (row = 0; row < SPECDEC__ROWS; row++)
+        bytes[row] = at[row * step];
+    memcpy(&r, bytes, sizeof r);
+    return r;
+}
+
+/* Scale (and minimum) of granule k of a tile of 256 values, as factors of d (and dmin). */
+static void specdec__line_factors(uint32_t type, const unsigned char *tile, int k, specdec__line_rows *scale,
+                                  specdec__line_rows *minimum)
+{
+    const unsigned char *at;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K:
+        *minimum = specdec__line_gather(tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16, 1);
+        *scale = *minimum & 15;
+        *minimum >>= 4;
+        break;
+    case SPECDEC__TYPE_Q3_K:
+        at = tile + SPECDEC__TILE_AT(q3_k, scales);
+        *scale = specdec__line_gather(at + k % 8 * 16, 1) >> (uint8_t)(k / 8 * 4) & 15;
+        *scale |= (specdec__line_gather(at + (8 + k % 4) * 16, 1) >> (uint8_t)(k / 4 * 2) & 3) << 4;
+        *scale -= 32;
+        break;
+    case SPECDEC__TYPE_Q6_K: *scale = specdec__line_gather(tile + SPECDEC__TILE_AT(q6_k, scales) + k * 16, 1); break;
+    case SPECDEC__TYPE_IQ4_XS:
+        at = tile + SPECDEC__TILE_AT(iq4_xs, low) + k / 2 * 16;
+        *scale = specdec__line_gather(at, 1) >> (uint8_t)(k % 2 * 4) & 15;
+        at = tile + SPECDEC__TILE_AT(iq4_xs, high) + k / 4;
+        *scale |= (specdec__line_gather(at, 2) >> (uint8_t)(k % 4 * 2) & 3) << 4;
+        *scale -= 32;
+        break;
+    default: /* Q4_K, Q5_K */
+        at = tile + SPECDEC__TILE_AT(q4_k, scales) + k % 4 * 16;
+        *scale = specdec__line_gather(at, 1);
+        *minimum = specdec__line_gather(at + 4 * 16, 1);
+        if (k < 4) {
+            *scale &= 63;
+            *minimum &= 63;
+        } else {
+            specdec__line_rows both = specdec__line_gather(at + 8 * 16, 1);
+            *scale = (both & 15) | *scale >> 6 << 4;
+            *minimum = both >> 4 | *minimum >> 6 << 4;
+        }
+        break;
+    }
+}
+
+/* The scale of granule k of a tile of a type with a grid, as a factor of d. Returns what to multiply it by. */
+static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile, int k, specdec__line_rows *scale)
+{
+    const int word = k / 8 * 64, byte = k % 8 / 2;
+    int shift = k % 2 * 4;
+    size_t at;
+
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XS: at = SPECDEC__TILE_AT(iq2_xs, scales) + (size_t)(word + byte); break;
+    case SPECDEC__TYPE_IQ2_S: at = SPECDEC__TILE_AT(iq2_s, scales) + (size_t)(word + byte); break;
+    case SPECDEC__TYPE_IQ3_S: at = SPECDEC__TILE_AT(iq3_s, scales) + (size_t)byte; break;
+    case SPECDEC__TYPE_IQ3_XXS:
+        at = SPECDEC__TILE_AT(iq3_xxs, words) + (size_t)(k * 64 + 3);
+        shift = 4;
+        break;
+    default: /* IQ2_XXS */
+        at = SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)(k * 128 + 67);
+        shift = 4;
+        break;
+    }
+    *scale = (specdec__line_gather(tile + at, 4) >> (uint8_t)shift & 15) * 2 + 1;
+    return type == SPECDEC__TYPE_IQ3_S ? 1.0f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 0.125f;
+}
+
+/* Scales (and minimums) of granule k of a tile to granule `to` of a panel. */
+static void specdec__line_unpack_scales(const specdec__quant_type *type, const specdec__line_codes *from,
+                                        const unsigned char *tile, int k, specdec__panel *panel, int to)
+{
+    const unsigned char *d = tile, *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
+    specdec__line_rows scale, minimum = {0};
+    float unit = 1;
+    int8_t factors[16];
+
+    if (type->block == 32) {
+        specdec__line_put_halves(panel->scale[to], d);
+        if (type->has_minimum)
+            specdec__line_put_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
+        return;
+    }
+    if (from->order == SPECDEC__LINE_GRID)
+        unit = specdec__line_grid_factor(type->number, tile, k, &scale);
+    else
+        specdec__line_factors(type->number, tile, k, &scale, &minimum);
+    switch (type->number) {
+    case SPECDEC__TYPE_Q2_K:
+        d = tile + SPECDEC__TILE_AT(q2_k, d);
+        dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
+        break;
+    case SPECDEC__TYPE_Q3_K: d = tile + SPECDEC__TILE_AT(q3_k, d); break;
+    case SPECDEC__TYPE_Q6_K: d = tile + SPECDEC__TILE_AT(q6_k, d); break;
+    default: break;
+    }
+    memcpy(factors, &scale, sizeof factors);
+    specdec__line_put_scale(panel->scale[to], d, factors, unit);
+    memcpy(factors, &minimum, sizeof factors);
+    if (type->has_minimum)
+        specdec__line_put_scale(panel->minimum[to], dmin, factors, -1);
+}
+
+/* Unpacks blocks * 32 values of 16 rows of any type, and asks for what stands so much further on. */
+#define SPECDEC__LINE_AHEAD 4096
+static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                 specdec__panel *panel)
+{
+    const specdec__line_codes *from = specdec__line_types;
+    const int per = type->granule == 16 ? 2 : 1, whole = type->block == 32 ? 1 : 8;
+    const int bytes = type->bytes * SPECDEC__ROWS, share = type->block == 32 ? bytes : bytes / 8;
+    int b, g, i;
+
+    while (from->type != type->number)
+        from++;
+    for (b = 0; b < blocks; b++) {
+        const int at = b & (whole - 1);
+
+        for (i = 0; i < share; i += 64)
+            __builtin_prefetch(tile + SPECDEC__LINE_AHEAD + at * share + i, 0, 3);
+        if (from->order == SPECDEC__LINE_GRID)
+            specdec__line_unpack_grid(type->number, tile, at, panel->u.codes + b * 512);
+        else
+            specdec__line_unpack_codes(from, tile, at, panel->u.codes + b * 512);
+        for (g = 0; g < per; g++) {
+            specdec__line_unpack_scales(type, from, tile, at * per + g, panel, b * per + g);
+            if (per == 1)
+                SPECDEC__LINE_PAIR(panel, b, 32);
+            else
+                SPECDEC__LINE_PAIR(panel, b * 2 + g, 16);
+        }
+        if (at == whole - 1)
+            tile += bytes;
+    }
+}
+#endif
+
+#ifdef SPECDEC__NEON32_ASKED
+#pragma GCC pop_options
+#endif

@@ -1,0 +1,206 @@
+/* --- x86-64: what its instruction sets have in common ------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../quant/types.h"
+#include "kernel.h"
+#include "scalar.h"
+#include "weigh.h"
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
+/* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE__)
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#endif
+
+/* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose
+   assemblers know it), and whether other files see the tables. */
+#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
+#if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
+#define SPECDEC__AVXVNNI
+#endif
+#define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
+#define SPECDEC__TABLE SPECDEC__OS_HIDDEN
+#else
+#define SPECDEC__TABLE static
+#endif
+
+/* Makes the compiler load a vector once, not again for every use. */
+#define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
+
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made
+   unsigned. */
+enum {
+    SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
+    SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
+};
+
+/* Each type, and each kind of panel, has machine code of its own. What that depends on are constants from the type's
+   row, kept in masks with a bit for each type and kind of panel. Masks compile faster than switches. */
+#define SPECDEC__X86_MASK(condition, number) | (uint64_t)((condition) != 0) << (number)
+#define SPECDEC__X86_BIT_0(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 1, number)
+#define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
+#define SPECDEC__X86_BIT_2(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 4, number)
+#define SPECDEC__X86_BIT_3(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 8, number)
+#define SPECDEC__X86_IS_32(number, name, block, ...) SPECDEC__X86_MASK((block) == 32, number)
+#define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
+#define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
+#define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
+#define SPECDEC__X86_PANEL(number) (UINT64_C(1) << SPECDEC__X86_PANEL_##number)
+
+/* Does a type have minimums besides scales? */
+SPECDEC__INLINE int specdec__x86_has_minimum(int type)
+{
+    const uint64_t panels = SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__X86_MINIMUM);
+
+    return (int)(mask >> type & 1);
+}
+
+/* Bits of a code: 5 in panels of unsigned codes, 8 in those of signed ones. */
+SPECDEC__INLINE int specdec__x86_bits(int type)
+{
+    const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
+                           SPECDEC__X86_PANEL(16M);
+    const uint64_t eights = SPECDEC__X86_PANEL(32_SIGNED) | SPECDEC__X86_PANEL(16_SIGNED);
+    const uint64_t mask0 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_0);
+    const uint64_t mask1 = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_1);
+    const uint64_t mask2 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_2);
+    const uint64_t mask3 = eights SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_3);
+
+    return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
+}
+
+/* What is added to a code to make it unsigned. */
+SPECDEC__INLINE int specdec__x86_bias(int type)
+{
+    return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
+}
+/* The highest unsigned code. */
+SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
+
+/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
+SPECDEC__INLINE int specdec__x86_span(int type)
+{
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
+    default: return 0;
+    }
+}
+
+/* Types whose scales stand, as half floats, at the start of every 32 values. */
+SPECDEC__INLINE int specdec__x86_is_block_32(int type)
+{
+    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32);
+
+    return (int)(mask >> type & 1);
+}
+
+/* Values that share a scale. */
+SPECDEC__INLINE int specdec__x86_granule(int type)
+{
+    const uint64_t panels = SPECDEC__X86_PANEL(16) | SPECDEC__X86_PANEL(16M) | SPECDEC__X86_PANEL(16_SIGNED);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_16);
+
+    return mask >> type & 1 ? 16 : 32;
+}
+
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. all: a tile, at: where block
+   `block` of 32 values begins in it, if it begins anywhere; both from the first row of a vector on. */
+#define SPECDEC__X86_CODES(isa, all, at, block, u) \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q5_0: \
+        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_0, nibbles), (at) + SPECDEC__TILE_AT(q5_0, high), u); \
+        break; \
+    case SPECDEC__TYPE_Q5_1: \
+        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_1, nibbles), (at) + SPECDEC__TILE_AT(q5_1, high), u); \
+        break; \
+    case SPECDEC__TYPE_IQ4_NL: \
+        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_iq4(u); \
+        break; \
+    case SPECDEC__TYPE_IQ4_XS: \
+        specdec__##isa##_codes_32((all) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (block) * 256, NULL, u); \
+        specdec__##isa##_iq4(u); \
+        break; \
+    case SPECDEC__TYPE_Q2_K: \
+        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); \
+        break; \
+    case SPECDEC__TYPE_Q3_K: \
+        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q3_k, crumbs), (all) + SPECDEC__TILE_AT(q3_k, high), \
+                                      block, u); \
+        break; \
+    case SPECDEC__TYPE_Q4_K: \
+        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); \
+        break; \
+    case SPECDEC__TYPE_Q5_K: \
+        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q5_k, nibbles), (all) + SPECDEC__TILE_AT(q5_k, high), \
+                                 block, u); \
+        break; \
+    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(all, block, u); break;
+
+/* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
+   kernel each; points of a grid are unpacked to panels. AVX2 unpacks a block at a time, except for one column or two
+   of types seen often. */
+#define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
+#define SPECDEC__X86_SELDOM(X, isa) \
+    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
+#define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+
+#define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
+
+SPECDEC__INLINE int specdec__x86_is_seldom(int type)
+{
+    const uint64_t mask = 0 SPECDEC__X86_SELDOM(SPECDEC__X86_BIT, );
+
+    return (int)(mask >> type & 1);
+}
+
+/* What lies SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is `next`. */
+SPECDEC__INLINE const char *specdec__x86_ahead(const unsigned char *tile, size_t at, size_t end,
+                                               const unsigned char *next)
+{
+    return (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
+}
+
+/* Prefetches so many bytes. */
+SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < bytes; i += 64)
+        _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
+SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
+                                           const unsigned char *next)
+{
+    specdec__x86_fetch(bytes, specdec__x86_ahead(tile, at, end, next));
+}
+
+/* Where a block of some columns begins. codes (column, 8): 4 of them in each; pairs and totals (column, granules of a
+   block), scales (column). */
+typedef struct specdec__x86_x {
+    const int32_t *codes, *pairs;
+    const float *scales, *totals;
+} specdec__x86_x;
+
+/* Where the block at `at` begins; per: granules of a block. */
+SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per)
+{
+    specdec__x86_x from;
+
+    from.codes = (const int32_t *)(const void *)(x->codes + at * 32);
+    from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per;
+    from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per;
+    from.scales = x->scale + at;
+    __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
+    return from;
+}
+#endif /* x86_64 */

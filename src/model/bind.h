@@ -1,0 +1,289 @@
+#pragma once
+#include "../base/base.h"
+#include "../quant/types.h"
+#include "../base/op.h"
+#include "gguf.h"
+#include "model.h"
+#include "facts.h"
+#include "tensors.h"
+#include "rope.h"
+
+static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
+                             *const longer = "rope_factors_long.weight";
+    float other = m->architecture->base;
+    specdec__gguf_tensor unused;
+    specdec__rope rope;
+    specdec__model_reader reader = specdec__model_read(m, error);
+    specdec_result r = specdec__model_rope_scaling(m, &rope, error);
+    const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused) ||
+                         specdec__gguf_find_tensor(&m->gguf, factors[1], &unused);
+    const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
+                      !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
+    const float base = still ? 0 : m->rope_base;
+
+    if (r ||
+        (r = specdec__model_frequencies(m, SPECDEC__ROPE, base, rope.divisor, factors[has_long > 0], arena,
+                                        error)) != SPECDEC_OK ||
+        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
+                                                     error)) != SPECDEC_OK))
+        return r;
+    m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = still ? 1 : rope.attention;
+    if (rope.yarn && !still) {
+        const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
+
+        m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
+                                               (1 + specdec__product(stretch, rope.shared)));
+        m->rope_scale[SPECDEC__ROPE_LONG] = m->rope_scale[SPECDEC__ROPE];
+        if (m->rope_frequency[SPECDEC__ROPE])
+            specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
+        if (m->rope_frequency[SPECDEC__ROPE_LONG])
+            specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
+    }
+    if (m->architecture->window >= 0)
+        other = specdec__model_float(&reader, ".rope.freq_base_swa", other == 1 ? m->rope_base : other);
+    if (reader.result)
+        return reader.result;
+    if (other != m->architecture->base && !(other >= 1 && other < 1e12f))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.freq_base_swa is out of range");
+    if (other > 0 && !(m->architecture->base > 0) && other != m->rope_base)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
+                             specdec__model_name(m));
+    if (m->architecture->base != 0)
+        r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
+    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->architecture->base != 1 ? rope.attention : 1;
+    return r;
+}
+
+/* Reads which tokens the rows of a short vocabulary stand for. */
+static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
+                                         specdec_error *error)
+{
+    const specdec__bytes file = m->gguf.file;
+    specdec__gguf_tensor t;
+    int32_t *ids;
+    int found, width, i;
+    specdec_result result = specdec__model_find(m, name, 0, &t, &found, error);
+
+    if (result || !found)
+        return result;
+    width = t.type == SPECDEC__TYPE_I32 ? 4 : 8;
+    if (t.type != SPECDEC__TYPE_I32 && t.type != SPECDEC__TYPE_I64)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be I32 or I64", name);
+    if (!t.shape[0] || t.shape[0] > (uint64_t)m->vocab_size || t.shape[1] != 1 || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, the vocabulary %d", name,
+                             (unsigned long long)t.shape[0], m->vocab_size);
+    m->id_count = (int)t.shape[0];
+    if ((size_t)(file.data + file.size - t.data) / (size_t)width < (size_t)m->id_count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s reaches beyond the end of the file", name);
+    ids = SPECDEC__TAKE(arena, int32_t, m->id_count);
+    for (i = 0; i < m->id_count; i++) {
+        const unsigned char *at = t.data + (size_t)i * (size_t)width;
+        const uint32_t id = specdec__load_u32(at);
+
+        if (id >= (uint32_t)m->vocab_size || (width == 8 && specdec__load_u32(at + 4)))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s names a token at %d that there is not", name,
+                                 i);
+        if (ids)
+            ids[i] = (int32_t)id;
+    }
+    m->ids = ids;
+    return SPECDEC_OK;
+}
+
+/* The layers of the target whose states a model reads. */
+static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
+{
+    specdec__gguf_value list;
+    char key[96];
+    uint64_t i;
+
+    specdec__model_key(m, ".target_layers", key, sizeof key);
+    if (!specdec__gguf_find(&m->gguf, key, &list))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
+    if (!list.is_array || (list.type != SPECDEC_GGUF_I32 && list.type != SPECDEC_GGUF_U32) || !list.count ||
+        list.count > SPECDEC__MAX_READS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s should be 1 to %d integers of 32 bits", key,
+                             SPECDEC__MAX_READS);
+    for (i = 0; i < list.count; i++) {
+        const uint32_t layer = specdec__load_u32(list.items + 4 * i);
+
+        if (layer > 1 << 20)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+        m->reads.layers[m->reads.count++] = (int)layer;
+    }
+    return SPECDEC_OK;
+}
+
+/* Binds what a model has that reads states: for fc see specdec__reads. */
+static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec_result result = specdec__model_read_layers(m, error);
+    int found, normed;
+
+    if (result)
+        return result;
+    reads->width = specdec__model_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
+    reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
+    normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
+    if (!r.result && (m->layers != 1 || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
+                             reads->width);
+    if (r.result || (result = specdec__model_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
+                                                    &reads->matrix, &found, error)) != SPECDEC_OK)
+        return r.result ? r.result : result;
+    specdec__model_count_weights(m, &reads->matrix);
+    return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
+                                          &reads->norm, error)
+                  : SPECDEC_OK;
+}
+
+/* Checks and counts a layer that lies elsewhere. */
+static specdec_result specdec__model_elsewhere(specdec__model *m, int index, specdec_error *error)
+{
+    specdec__arena nowhere = {NULL, 0, 0};
+    const size_t tile_bytes = m->tile_bytes;
+    int own[SPECDEC__SPANS];
+    specdec_result result;
+
+    memcpy(own, m->span_layers, sizeof own);
+    result = specdec__model_layer(m, index, &nowhere, error);
+    memcpy(m->span_layers, own, sizeof own);
+    m->tile_bytes = tile_bytes;
+    return result;
+}
+
+/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
+static int specdec__model_drafter(const specdec_cluster *cluster)
+{
+    int i = cluster->ranks - 1;
+
+    while (i > 0 && cluster->layers[i])
+        i--;
+    return i;
+}
+
+/* Leaves a model the layers that a rank has. */
+static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
+{
+    const int drafter = specdec__model_drafter(cluster);
+    int i, sum = 0;
+
+    if (m->architecture->reads)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+    for (i = 0; i < cluster->ranks; i++) {
+        m->first += i < cluster->rank ? cluster->layers[i] : 0;
+        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
+                                                                                         : m->all + 1;
+        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
+                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
+                                 m->all);
+    }
+    m->layers = cluster->layers[cluster->rank];
+    m->bare = cluster->rank > 0;
+    return SPECDEC_OK;
+}
+
+/* The layers. */
+static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result r = SPECDEC_OK;
+    int i;
+
+    m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
+    for (i = 0; i < m->first + m->layers && !r; i++)
+        r = SPECDEC__CLUSTER && i < m->first ? specdec__model_elsewhere(m, i, error)
+                                             : specdec__model_layer(m, i, arena, error);
+    for (; SPECDEC__CLUSTER && i < m->all && !r; i++)
+        r = specdec__model_elsewhere(m, i, error);
+    return r;
+}
+
+/* Whether tensors of this name are read: of layers that there are, or of the whole. */
+static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
+{
+    static const char *const whole[] = {
+        "token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
+        "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+    int i, layer = 0, known = 0;
+
+    for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
+        known |= specdec__bytes_are(name, whole[i]);
+    if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
+        return known;
+    for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < m->all;
+         name.data++, name.size--)
+        layer = layer * 10 + *name.data - '0';
+    if (layer >= m->all || !name.size || *name.data != '.')
+        return 0;
+    name.data++;
+    name.size--;
+    for (i = 0; i < specdec__model_each(m); i++) {
+        const char *const mixed = specdec__model_mixes(m) ? specdec__matrix_table[i].of_experts : NULL;
+
+        known |= specdec__bytes_are(name, mixed ? mixed : specdec__matrix_table[i].suffix);
+    }
+    for (i = 0; i < (int)SPECDEC__COUNT(specdec__fused_table); i++)
+        known |= m->architecture->fused >> i & 1 && specdec__bytes_are(name, specdec__fused_table[i].suffix);
+    for (i = 0; i < SPECDEC__VECTORS; i++)
+        known |= specdec__vector_table[i].wanted != SPECDEC__IF_NAMED && !(m->architecture->lacks >> i & 1) &&
+                 specdec__bytes_are(name, specdec__vector_table[i].suffix);
+    return known;
+}
+
+/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
+static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+{
+    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    uint64_t i;
+
+    c.at = m->gguf.tensors_at;
+    for (i = 0; i < m->gguf.tensor_count && !m->architecture->reads; i++) {
+        const specdec__bytes name = specdec__cursor_string(&c);
+        const uint32_t dimensions = specdec__cursor_u32(&c);
+
+        if (!specdec__model_knows(m, name))
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
+                                 (int)(name.size < 64 ? name.size : 64), (const char *)name.data,
+                                 specdec__model_name(m));
+        c.at += (size_t)dimensions * 8 + 12;
+    }
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    const int borrows = SPECDEC__HEADS && m->architecture->reads;
+    int found;
+    size_t tile_bytes;
+    specdec_result r = specdec__model_rope(m, arena, error);
+
+    m->vocab_size = (int)m->vocab.count;
+    if (!r && m->all > (int)m->gguf.tensor_count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
+                             (int)m->gguf.tensor_count);
+    if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
+        (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
+                                   &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) !=
+            SPECDEC_OK ||
+        (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
+                                   m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
+        return r;
+    if (!found && !borrows)
+        m->output = m->token_embedding;
+    tile_bytes = m->tile_bytes;
+    specdec__model_count_weights(m, &m->output);
+    if (SPECDEC__CLUSTER && m->bare)
+        m->tile_bytes = tile_bytes;
+    return SPECDEC_OK;
+}

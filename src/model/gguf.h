@@ -1,0 +1,421 @@
+/* =====================================================================================================================
+ * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md.
+ *     May call: >>base >>quant
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../quant/encode.h"
+
+SPECDEC__FOR_SIZE
+
+static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
+    "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+
+#define SPECDEC__GGUF_MAX_TENSORS 4096   /* far above any model; bounds the time that a hostile file can take */
+#define SPECDEC__GGUF_MAX_PAIRS 65536
+
+typedef specdec_gguf specdec__gguf;
+typedef specdec_gguf_value specdec__gguf_value;
+typedef specdec_gguf_tensor specdec__gguf_tensor;
+
+/* A place in the file that only moves forward; bad is set, for good, by the first read past the end. */
+typedef struct specdec__cursor {
+    const unsigned char *data;
+    size_t size, at;
+    int bad;
+} specdec__cursor;
+
+static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t size)
+{
+    specdec__cursor c;
+
+    c.data = data;
+    c.size = size;
+    c.at = 0;
+    c.bad = 0;
+    return c;
+}
+
+static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
+{
+    const unsigned char *from = c->data + c->at;
+
+    if (c->bad || bytes > c->size - c->at) {
+        c->bad = 1;
+        return NULL;
+    }
+    c->at += (size_t)bytes;
+    return from;
+}
+
+static uint32_t specdec__cursor_u32(specdec__cursor *c)
+{
+    const unsigned char *at = specdec__cursor_skip(c, 4);
+
+    return at ? specdec__load_u32(at) : 0;
+}
+
+static uint64_t specdec__cursor_u64(specdec__cursor *c)
+{
+    const unsigned char *at = specdec__cursor_skip(c, 8);
+
+    return at ? specdec__load_u64(at) : 0;
+}
+
+static specdec__bytes specdec__cursor_string(specdec__cursor *c)
+{
+    uint64_t size = specdec__cursor_u64(c);
+    specdec__bytes out;
+
+    out.data = specdec__cursor_skip(c, size);
+    out.size = out.data ? (size_t)size : 0;
+    return out;
+}
+
+/* Reads a value and moves past it; sets bad for unknown types, arrays of arrays and whatever reaches past the end. */
+static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
+{
+    specdec__gguf_value value;
+    size_t from;
+
+    memset(&value, 0, sizeof value);
+    value.type = specdec__cursor_u32(c);
+    value.count = 1;
+    if (value.type == SPECDEC_GGUF_ARRAY) {
+        value.is_array = 1;
+        value.type = specdec__cursor_u32(c);
+        value.count = specdec__cursor_u64(c);
+    }
+    if (c->bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
+        c->bad = 1;
+        return value;
+    }
+    from = c->at;
+    value.items = c->data + from;
+    if (value.type != SPECDEC_GGUF_STRING) {
+        size_t item = specdec__gguf_type_size[value.type];
+        specdec__cursor_skip(c, value.count > UINT64_MAX / item ? UINT64_MAX : value.count * item);
+    } else if (value.is_array) {
+        uint64_t i;
+        for (i = 0; i < value.count && !c->bad; i++)
+            specdec__cursor_string(c);
+    } else {
+        specdec__bytes text = specdec__cursor_string(c);
+        value.items = text.data;
+        value.count = text.size;
+        value.bytes = text.size;
+        return value;
+    }
+    value.bytes = c->at - from;
+    return value;
+}
+
+static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
+{
+    return a.size == length && memcmp(a.data, text, length) == 0;
+}
+
+static int specdec__bytes_are(specdec__bytes a, const char *text)
+{
+    return specdec__bytes_equal(a, text, strlen(text));
+}
+
+/* Reads one tensor record. Returns an error text or NULL. */
+static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec__cursor *c, specdec__gguf_tensor *out)
+{
+    uint64_t elements = 1, offset;
+    uint32_t dimensions, i;
+    size_t room = gguf->data_at <= gguf->file.size ? gguf->file.size - gguf->data_at : 0;
+
+    memset(out, 0, sizeof *out);
+    out->name = specdec__cursor_string(c);
+    dimensions = specdec__cursor_u32(c);
+    if (c->bad)
+        return "is cut off";
+    if (dimensions < 1 || dimensions > 4)
+        return "has an impossible number of dimensions";
+    out->dimensions = (int)dimensions;
+    for (i = 0; i < 4; i++) {
+        out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
+        if (!c->bad &&
+            (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
+            return "has an impossible dimension";
+        elements *= c->bad ? 1 : out->shape[i];
+    }
+    out->type = specdec__cursor_u32(c);
+    offset = specdec__cursor_u64(c);
+    if (c->bad)
+        return "is cut off";
+    if (!gguf->data_at)
+        return NULL; /* first pass: where the data begins is not known yet */
+    if (offset % gguf->alignment)
+        return "is not aligned";
+    if (gguf->data_at > gguf->file.size || offset > room)
+        return "reaches beyond the end of the file: is it complete?";
+    out->data = gguf->file.data + gguf->data_at + (size_t)offset;
+    out->size = specdec__quant_bytes(out->type, elements, out->shape[0]);
+    if (out->size == SIZE_MAX)
+        return "has rows that are no multiple of its block size";
+    if (out->size > room - (size_t)offset)
+        return "reaches beyond the end of the file: is it complete?";
+    return NULL;
+}
+
+/* Reads the value of a metadata pair and moves past it. The file has been checked. */
+static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, specdec__cursor *c)
+{
+    int i;
+
+    for (i = 0; i < gguf->strings_count; i++)
+        if (gguf->strings[i].from == c->at) {
+            specdec__gguf_value value;
+
+            memset(&value, 0, sizeof value);
+            value.type = SPECDEC_GGUF_STRING;
+            value.is_array = 1;
+            value.count = specdec__load_u64(c->data + c->at + 8);
+            value.items = c->data + c->at + 16;
+            value.bytes = gguf->strings[i].to - c->at - 16;
+            c->at = gguf->strings[i].to;
+            return value;
+        }
+    return specdec__cursor_value(c);
+}
+
+/* Finds a metadata value by its key. Returns 1 when found. The file has been checked: nothing can fail. */
+static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    uint64_t i;
+
+    c.at = gguf->pairs_at;
+    for (i = 0; i < gguf->pair_count; i++) {
+        const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
+        const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
+
+        if (found) {
+            *out = value;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Says that the value of a key is not what was wanted: of a kind ("an array of ", "a ", "") of a type. */
+static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind, const char *wanted,
+                                               const specdec__gguf_value *value, specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s%s, the file has %s%s", key, kind, wanted,
+                         value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
+}
+
+/* The integer at an address. One that is too large for int64_t becomes the largest int64_t. Returns 0 when the type is
+   not one of integers. */
+static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
+{
+    uint64_t wide;
+
+    switch (type) {
+    case SPECDEC_GGUF_U8: case SPECDEC_GGUF_BOOL: *out = at[0]; return 1;
+    case SPECDEC_GGUF_I8: *out = (int8_t)at[0]; return 1;
+    case SPECDEC_GGUF_U16: *out = specdec__load_u16(at); return 1;
+    case SPECDEC_GGUF_I16: *out = (int16_t)specdec__load_u16(at); return 1;
+    case SPECDEC_GGUF_U32: *out = specdec__load_u32(at); return 1;
+    case SPECDEC_GGUF_I32: *out = (int32_t)specdec__load_u32(at); return 1;
+    case SPECDEC_GGUF_I64: *out = (int64_t)specdec__load_u64(at); return 1;
+    case SPECDEC_GGUF_U64:
+        wide = specdec__load_u64(at);
+        *out = wide > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)wide;
+        return 1;
+    default: return 0;
+    }
+}
+
+/* An integer of any width in [low, high], or `copies` equal ones in an array; *out keeps its value when the key is
+   absent. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int copies,
+                                                                int64_t low, int64_t high,
+                                                                int64_t *out, specdec_error *error)
+{
+    specdec__gguf_value v;
+    size_t size, i;
+    int64_t value;
+
+    if (!specdec__gguf_find(gguf, key, &v))
+        return SPECDEC_OK;
+    size = specdec__gguf_type_size[v.type];
+    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) || !specdec__gguf_integer(v.type, v.items, &value))
+        return specdec__gguf_wrong_type(key, "an ", "integer", &v, error);
+    for (i = 1; v.is_array && i < (size_t)copies; i++)
+        if (memcmp(v.items, v.items + i * size, size) != 0)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s differs from layer to layer", key);
+    if (value < low || value > high)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+    *out = value;
+    return SPECDEC_OK;
+}
+
+/* A finite f32; *out keeps its value when the key is absent. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out,
+                                                              specdec_error *error)
+{
+    specdec__gguf_value v;
+    float value;
+
+    if (!specdec__gguf_find(gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.is_array || v.type != SPECDEC_GGUF_F32)
+        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+    value = specdec__load_f32(v.items);
+    if (!(value - value == 0))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not finite", key);
+    *out = value;
+    return SPECDEC_OK;
+}
+
+/* A string; out->data is NULL when the key is absent. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
+                                                               specdec__bytes *out,
+                                               specdec_error *error)
+{
+    specdec__gguf_value v;
+
+    out->data = NULL;
+    out->size = 0;
+    if (!specdec__gguf_find(gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.is_array || v.type != SPECDEC_GGUF_STRING)
+        return specdec__gguf_wrong_type(key, "a ", "string", &v, error);
+    out->data = v.items;
+    out->size = v.bytes;
+    return SPECDEC_OK;
+}
+
+/* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
+   strings one after the other with specdec__cursor_string over (items, bytes). */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
+                                              specdec__gguf_value *out, specdec_error *error)
+{
+    memset(out, 0, sizeof *out);
+    if (!specdec__gguf_find(gguf, key, out))
+        return SPECDEC_OK;
+    if (!out->is_array || out->type != type)
+        return specdec__gguf_wrong_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
+    return SPECDEC_OK;
+}
+
+/* Walks the metadata pairs once and checks their bounds and types. */
+static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
+{
+    uint64_t i;
+
+    for (i = 0; i < gguf->pair_count; i++) {
+        specdec__bytes key = specdec__cursor_string(c);
+        const size_t from = c->at;
+        specdec__gguf_value value;
+
+        memset(&value, 0, sizeof value);
+        if (!c->bad)
+            value = specdec__cursor_value(c);
+        if (c->bad)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
+                                 (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
+        if (value.is_array && value.type == SPECDEC_GGUF_STRING && gguf->strings_count < SPECDEC_GGUF_LONG) {
+            gguf->strings[gguf->strings_count].from = from;
+            gguf->strings[gguf->strings_count++].to = c->at;
+        }
+    }
+    return SPECDEC_OK;
+}
+
+/* Walks the tensor records once and checks them. Called twice: before and after data_at is known. */
+static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
+{
+    specdec__gguf_tensor tensor;
+    uint64_t i;
+
+    for (i = 0; i < gguf->tensor_count; i++) {
+        const char *wrong = specdec__gguf_read_tensor(gguf, c, &tensor);
+
+        if (wrong)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %llu (%.*s) %s", (unsigned long long)i,
+                                 (int)(tensor.name.size < 64 ? tensor.name.size : 64),
+                                 tensor.name.data ? (const char *)tensor.name.data : "", wrong);
+    }
+    return SPECDEC_OK;
+}
+
+/* Checks the whole structure of a GGUF file in memory; afterwards every offset in it may be trusted. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
+{
+    specdec__cursor c;
+    specdec_result result;
+    int64_t alignment = 32;
+    uint32_t version;
+
+    memset(gguf, 0, sizeof *gguf);
+    gguf->file = file;
+    c = specdec__cursor_over(file.data, file.size);
+    if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
+    c.at = 4;
+    version = specdec__cursor_u32(&c);
+    if (version && !(version & 0xFFFF))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a big-endian GGUF file (little-endian ones are read)");
+    if (version != 2 && version != 3)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "GGUF version %u (2 and 3 are read)", version);
+    gguf->tensor_count = specdec__cursor_u64(&c);
+    gguf->pair_count = specdec__cursor_u64(&c);
+    if (gguf->tensor_count > SPECDEC__GGUF_MAX_TENSORS || gguf->pair_count > SPECDEC__GGUF_MAX_PAIRS)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "impossible counts: %llu tensors, %llu metadata pairs",
+                             (unsigned long long)gguf->tensor_count, (unsigned long long)gguf->pair_count);
+    gguf->pairs_at = c.at;
+    result = specdec__gguf_check_pairs(gguf, &c, error);
+    if (result)
+        return result;
+    result = specdec__gguf_get_integer(gguf, "general.alignment", 0, 1, 1 << 20, &alignment, error);
+    if (result)
+        return result;
+    if (alignment & (alignment - 1))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "general.alignment is no power of two");
+    gguf->alignment = (size_t)alignment;
+    gguf->tensors_at = c.at;
+    result = specdec__gguf_check_tensors(gguf, &c, error);
+    if (result)
+        return result;
+    gguf->tensors_end = c.at;
+    gguf->data_at = specdec__size_add(c.at, gguf->alignment - 1) & ~(gguf->alignment - 1);
+    c.at = gguf->tensors_at;
+    return specdec__gguf_check_tensors(gguf, &c, error);
+}
+
+/* Finds a tensor by name. Returns 0 absent, 1 found, 2 when the name occurs twice. */
+static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
+                                                     specdec__gguf_tensor *out)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    uint64_t i;
+    int found = 0;
+
+    c.at = gguf->tensors_at;
+    for (i = 0; i < gguf->tensor_count; i++) {
+        size_t record = c.at;
+
+        if (!specdec__bytes_are(specdec__cursor_string(&c), name)) {
+            uint32_t dimensions = specdec__cursor_u32(&c);
+            c.at += (size_t)dimensions * 8 + 12;
+            continue;
+        }
+        if (found)
+            return 2;
+        found = 1;
+        c.at = record;
+        specdec__gguf_read_tensor(gguf, &c, out);
+    }
+    return found;
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,260 @@
+/* =====================================================================================================================
+ * >>model (private): a GGUF's tensors, checked and bound by tables, and repacked into tiles of 16 rows.
+ *     May call: >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../quant/types.h"
+#include "../kernel/kernel.h"
+#include "gguf.h"
+#include "../text/vocabulary.h"
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
+#define SPECDEC__MAX_EXPERTS 1024        /* feed-forward networks of a layer, */
+#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits */
+
+/* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
+typedef struct specdec__matrix {
+    const specdec__quant_type *type;
+    int rows, columns;
+    const unsigned char *file;  /* (row, block): as it lies in the file */
+    const unsigned char *tiles; /* (row/16, block, ...) repacked; NULL: taken from the file tile by tile */
+    size_t row_bytes;
+} specdec__matrix;
+
+enum {
+    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__ROUTER,
+    SPECDEC__MATRICES
+};
+enum {
+    SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
+    SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
+    SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__VECTORS
+};
+enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
+enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
+enum {
+    SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_DIVISOR,
+    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* a cap of 0: none */
+};
+
+enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, and of the vectors, of heads */
+enum { SPECDEC__HEAD_NORM, SPECDEC__HEAD_BIAS };
+
+typedef struct specdec__layer {
+    int span, place;                       /* which of the layers of its span it is */
+    int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
+    specdec__matrix matrix[SPECDEC__MATRICES];
+    specdec__matrix table;                 /* of a head: a row for each token, looked up */
+} specdec__layer;
+
+/* What differs between architectures. Some have layers of a second kind, "the others": layer i is one of them if bit i
+   % period of `others` is set. */
+typedef struct specdec__architecture {
+    const char *name;
+    unsigned char halves;       /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    unsigned char activation;
+    unsigned short vectors;     /* bits of the optional vectors that must be there */
+    unsigned short lacks;       /* bits of those that other architectures always have, and this one never */
+    unsigned char joint_norms;  /* norms of queries and keys, if there are any, are of all heads of a row together */
+    unsigned char fused;        /* bits of the rows of specdec__fused_table that hold its matrices */
+    unsigned char period, others;
+    int window;                 /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
+                                   files that say otherwise are refused */
+    float base;                 /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
+                                   rest, < 0: they do not rotate */
+    unsigned char root_embedding; /* embeddings are scaled by the root of their size */
+    unsigned char wide_queries; /* with so many layers, queries are scaled by the root of embedding / heads, not of a
+                                   head */
+    unsigned char score_cap, logit_cap; /* if the file does not say */
+    unsigned char says;         /* bits of the facts that its files must give */
+    unsigned char rope_also;    /* what else its files may say of RoPE: see below */
+    unsigned char experts;      /* whether its files may have, instead of one feed-forward network, several, of which a
+                                   few are chosen for a token */
+    unsigned char reads;        /* its one layer reads states of another model next to embeddings: it can only draft */
+} specdec__architecture;
+
+/* That it is not done, if it is not finetuned; that queries grow behind the original context. */
+enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__TEMPERED };
+
+/* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
+enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
+
+#define SPECDEC__BIT(i) (1u << (i))
+#define SPECDEC__QKV_BIAS \
+    (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
+#define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
+#define SPECDEC__BEFORE (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
+#define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
+#define SPECDEC__SCALES \
+    (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
+     SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
+
+/* name, halves, activation, vectors, lacks, joint_norms, fused, period, others, window, base, root_embedding,
+   wide_queries, score_cap, logit_cap, says, rope_also, experts, reads */
+static const specdec__architecture specdec__architectures[] = {
+    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 0, 0, 0},
+    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 0, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0, 0,
+     0, 0},
+    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__MAY_REST, 0, 0},
+    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
+    {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__RAW, 0},
+    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__TEMPERED, 0, 0},
+    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 0, 0, 0},
+    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 2, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
+     0, 0, 0},
+    {"olmo2", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 1, 0, 4, 7,
+     1 << 30, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+    /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
+    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+};
+
+/* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
+   where heads follow each other, that of the head before it. Its state is activation(norm(input * that + row of the
+   last token in table) + bias), plus what it has read if it adds; its output times that are the logits. In names of
+   tensors # stands for "." and the number of the head, or for nothing where all heads share the tensor. */
+typedef struct specdec__heads_kind {
+    const char *name;
+    int follow, adds, activation;
+    const char *output, *input, *table, *norm, *bias; /* NULL: none */
+} specdec__heads_kind;
+
+static const specdec__heads_kind specdec__heads_kinds[] = {
+    /* Wertheimer et al. 2024, arXiv 2404.19124 */
+    {"mlp_speculator", 1, 0, SPECDEC__GELU_EXACT, "speculator.head#.weight", "speculator.proj#.weight",
+     "speculator.emb#.weight", "speculator.ln#.weight", "speculator.ln#.bias"},
+    /* Cai et al. 2024, arXiv 2401.10774 */
+    {"medusa", 0, 1, SPECDEC__SILU, "medusa#.head.weight", "medusa#.block.0.weight", NULL, NULL,
+     "medusa#.block.0.bias"},
+};
+
+#define SPECDEC__MAX_HEADS 8
+#define SPECDEC__MAX_READS 8
+
+/* What a model whose layer reads states needs beside that layer. The states of a target after so many layers, one
+   behind the other, times `matrix` are what the layer reads. */
+typedef struct specdec__reads {
+    specdec__matrix matrix;         /* (embedding, count * width) */
+    const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
+    int layers[SPECDEC__MAX_READS]; /* (count) */
+    int count, width;               /* width: of the target */
+    int norm_first;                 /* the residual stream begins with the norm of what is read */
+} specdec__reads;
+
+typedef struct specdec_model {
+    const specdec__architecture *architecture; /* NULL: heads */
+    const specdec__heads_kind *speculator;     /* NULL: none. Else feed_forward is the width of the heads' states, */
+    int guesses, tied;                         /* how many they are, and whether they share all but the first input */
+    const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
+    const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
+    int id_count;
+    int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
+    int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
+    int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
+    int bare;                                /* the output head is another part's */
+    int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
+    int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
+    specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
+    float fact[SPECDEC__FACTS];
+    float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
+                                                floor(p)) */
+    float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
+    double *rope_frequency[SPECDEC__ROPES]; /* (rope_dim / 2) radians a position; NULL: no layer has it */
+    int rope_original;                      /* contexts above this are long */
+    specdec__layer *layer;
+    specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
+    const float *output_norm;
+    specdec__reads reads;
+    size_t weight_bytes;      /* bytes of all matrices that a step reads */
+    size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
+    uint64_t weight_products; /* multiply-adds a token */
+    specdec__vocab vocab;
+    specdec__bytes chat_template;
+    specdec__gguf gguf;
+    specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
+} specdec__model;
+
+/* Dimensions that a tensor's shape is checked against. */
+enum {
+    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
+    SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
+    SPECDEC__DIM_COUNT
+};
+
+/* of_experts: the tensor that holds those of all experts, one behind the other. */
+static const struct {
+    const char *suffix, *of_experts;
+    unsigned char rows, columns;
+} specdec__matrix_table[SPECDEC__MATRICES] = {
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q, SPECDEC__DIM_READ},
+    {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
+    {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
+    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
+    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
+
+/* Tensors that hold several matrices, one below the other. */
+static const struct { const char *suffix; int first, count; } specdec__fused_table[] = {
+    {"attn_qkv.weight", SPECDEC__Q, 3}, {"ffn_up.weight", SPECDEC__GATE, 2}};
+
+static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scale",        ".attention.scale",
+                                                                ".residual_scale",         ".logit_scale",
+                                                                ".attn_logit_softcapping", ".final_logit_softcapping"};
+
+/* How much a vector is wanted: always, where it is there, or only by rows that name it, which then must have it. */
+enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
+
+static const struct { const char *suffix; unsigned char size, wanted; } specdec__vector_table[SPECDEC__VECTORS] = {
+    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS},
+    {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
+    {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
+    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
+    {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_output.bias", SPECDEC__DIM_E, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
+
+static const char *specdec__model_name(const specdec__model *m)
+{
+    return m->architecture ? m->architecture->name : m->speculator->name;
+}
+
+/* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
+SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
+
+/* Matrices of a layer: only mixtures have the last one. */
+static int specdec__model_each(const specdec__model *m)
+{
+    return specdec__model_mixes(m) ? SPECDEC__MATRICES : SPECDEC__ROUTER;
+}
+
+/* Whether a part of a model has the first layers, and so the embedding; the last ones. */
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
+SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
+{
+    return !SPECDEC__CLUSTER || m->first + m->layers == m->all;
+}
+
+/* Whether a model can write a text on its own. */
+static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }

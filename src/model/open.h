@@ -1,0 +1,202 @@
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/pool.h"
+#include "../quant/types.h"
+#include "../quant/tiles.h"
+#include "gguf.h"
+#include "../text/load.h"
+#include "model.h"
+#include "facts.h"
+#include "tensors.h"
+#include "bind.h"
+#include "heads.h"
+
+static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec_result result;
+    float *norm;
+    int i, scaled;
+
+    m->epsilon = 1e-6f;
+    m->vocab_size = specdec__model_count(&r, ".vocab_size", 1, 1 << 24, -1);
+    m->embedding = specdec__model_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
+    m->feed_forward = specdec__model_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
+                                           m->speculator->adds ? m->embedding : -1);
+    m->guesses = specdec__model_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
+    m->tied = specdec__model_count(&r, ".tie_weights", 0, 1, 0);
+    scaled = specdec__model_count(&r, ".scale_input", 0, 1, 0);
+    if (m->speculator->adds)
+        specdec__model_count(&r, ".block_count", 1, 1, 1);
+    if (!r.result && m->speculator->adds && (m->tied || m->feed_forward != m->embedding))
+        r.result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another width than the target's states");
+    result = r.result ? r.result : specdec__model_ids(m, "speculator.tokens", arena, error);
+    if (result)
+        return result;
+    norm = scaled ? SPECDEC__TAKE(arena, float, m->embedding) : NULL;
+    for (i = 0; norm && i < m->embedding; i++)
+        norm[i] = 0.707106769f;
+    m->input_norm = norm;
+    m->layers = m->tied ? specdec__min_int(m->guesses, 2) : m->guesses;
+    m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
+    for (i = 0; i < m->layers; i++)
+        if ((result = specdec__heads_layer(m, i, arena, error)) != SPECDEC_OK)
+            return result;
+    return SPECDEC_OK;
+}
+
+/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. The last two a part of
+   a model may lack. */
+static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
+{
+    const int each = specdec__model_each(m), in_layers = m->layers * each;
+
+    return i < in_layers    ? &m->layer[i / each].matrix[i % each]
+           : i == in_layers ? &m->output
+                            : &m->reads.matrix;
+}
+
+typedef struct specdec__repack {
+    specdec__model *model;
+    specdec__pool *pool;
+    unsigned char *tiles;
+    const specdec_hooks *hooks;
+} specdec__repack;
+
+static void specdec__model_repack_worker(void *argument, int thread)
+{
+    specdec__repack *job = (specdec__repack *)argument;
+    specdec__model *m = job->model;
+    unsigned char *out = job->tiles;
+    int count = m->layers * specdec__model_each(m) + !m->bare + (m->reads.count > 0), i;
+
+    for (i = 0; i < count; i++) {
+        specdec__matrix *matrix = specdec__model_matrix_at(m, i);
+        size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
+        int tiles = specdec__matrix_tiles(matrix), from, end = 0, t;
+
+        while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
+            for (t = from; t < end; t++)
+                specdec__quant_interleave(matrix->type, matrix->file + (size_t)t * tile_bytes, matrix->row_bytes,
+                                          specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
+                                          (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
+        if (specdec__pool_barrier(job->pool))
+            return;
+        if (thread == 0) {
+            matrix->tiles = out;
+            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", i + 1, count))
+                SPECDEC__STORE(job->pool->cancel, 1);
+        }
+        out += tile_bytes * (size_t)tiles;
+    }
+}
+
+/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. */
+static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *arena, specdec__pool *pool,
+                                            const specdec_hooks *hooks,
+                                            specdec_error *error)
+{
+    specdec__repack job;
+
+    job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
+    if (!job.tiles)
+        return SPECDEC_OK;
+    job.model = m;
+    job.pool = pool;
+    job.hooks = hooks;
+    if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
+    return SPECDEC_OK;
+}
+
+/* A file, mapped or copied into the arena. While the arena only counts, it is mapped in both cases. */
+static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena,
+                                          specdec__bytes *file,
+                                          specdec_error *error)
+{
+    specdec_result result = specdec__os_map(&m->mapped, source->path, error);
+    unsigned char *room = NULL;
+
+    *file = m->mapped;
+    if (!result && source->copy)
+        room = (unsigned char *)specdec__arena_reserve(arena, file->size, 1, SPECDEC__CACHE_LINE);
+    if (!room)
+        return result;
+    file->data = room;
+    specdec__os_unmap(&m->mapped);
+    return specdec__os_read(room, file->size, source->path, error);
+}
+
+/* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
+static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
+                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result;
+    specdec__bytes name;
+    int64_t files = 1;
+    size_t i;
+
+    if ((result = specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
+        (result = specdec__gguf_get_integer(&m->gguf, "split.count", 0, 0, 65535, &files, error)) != SPECDEC_OK ||
+        (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
+        return result;
+    if (files > 1 && !vocabulary_only)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model is split into %d files: join them (llama-gguf-split --merge)", (int)files);
+    for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
+        if (specdec__bytes_are(name, specdec__architectures[i].name))
+            m->architecture = &specdec__architectures[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
+        if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
+            m->speculator = &specdec__heads_kinds[i];
+    if (!SPECDEC__HEADS && (m->speculator || (m->architecture && m->architecture->reads)))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
+    if (SPECDEC__HEADS && m->speculator)
+        return !vocabulary_only ? specdec__heads_bind(m, arena, error)
+                                : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a file of heads has no vocabulary");
+    if (!m->architecture)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
+                             (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
+    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
+        (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
+        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=
+            SPECDEC_OK)
+        return result;
+    m->all = m->layers;
+    if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
+        return result;
+    return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
+}
+
+/* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
+   the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
+   weights. cluster: whose layers are wanted; NULL: all. */
+static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
+                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result;
+    specdec__bytes file;
+
+    memset(m, 0, sizeof *m);
+    file.data = (const unsigned char *)source->data;
+    file.size = source->size;
+    if (!file.data) {
+        if (!source->path)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a model needs a path or data");
+        result = specdec__model_open(m, source, arena, &file, error);
+        if (result)
+            return result;
+    }
+    result = specdec__model_parse(m, file, vocabulary_only, cluster, arena, error);
+    return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
+}
+
+static void specdec__model_deinit(specdec__model *m)
+{
+    specdec__os_unmap(&m->mapped);
+}
+
+SPECDEC__FOR_SPEED

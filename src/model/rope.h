@@ -1,0 +1,141 @@
+#pragma once
+#include "../base/base.h"
+#include "../base/op.h"
+#include "gguf.h"
+#include "model.h"
+#include "facts.h"
+#include "tensors.h"
+
+static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+{
+    const int whole = m->architecture->joint_norms;
+    specdec__layer scratch, *layer = &scratch;
+    int size[SPECDEC__DIM_COUNT], i;
+    specdec_result result;
+    char name[64];
+
+    size[SPECDEC__DIM_E] = m->embedding;
+    size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
+    size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
+    size[SPECDEC__DIM_FF] = m->feed_forward;
+    size[SPECDEC__DIM_EXPERTS] = m->experts;
+    size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
+    size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
+    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
+    if (m->layer && index >= m->first && index < m->first + m->layers)
+        layer = &m->layer[index - m->first];
+    memset(layer, 0, sizeof *layer);
+    specdec__model_kind(m, layer, index);
+    result = specdec__model_layer_matrices(m, index, size, layer, error);
+    if (result)
+        return result;
+    for (i = 0; i < SPECDEC__VECTORS; i++) {
+        const int named = m->architecture->vectors >> i & 1, wanted = specdec__vector_table[i].wanted;
+        const int required = named || wanted == SPECDEC__ALWAYS;
+
+        if ((!named && wanted == SPECDEC__IF_NAMED) || m->architecture->lacks >> i & 1)
+            continue;
+        specdec__model_tensor_name(name, sizeof name, index, specdec__vector_table[i].suffix);
+        result = specdec__model_vector(m, name, size[specdec__vector_table[i].size], required, arena,
+                                       &layer->vector[i], error);
+        if (result)
+            return result;
+    }
+    return SPECDEC_OK;
+}
+
+/* How the file scales RoPE. */
+typedef struct specdec__rope {
+    int yarn;
+    float divisor; /* of all frequencies */
+    float factor, attention, fast, slow;
+    float shared;  /* of what YaRN's attention factor grows by, the share that is taken back */
+} specdec__rope;
+
+/* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original
+   context. */
+static double specdec__yarn_dimension(const specdec__model *m, double turns)
+{
+    return m->rope_dim * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
+           (2 * specdec__log_double(m->rope_base));
+}
+
+static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
+{
+    double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
+    int i, first, last;
+
+    low = low > 0 ? low < m->rope_dim ? low : m->rope_dim : 0;
+    high = high > 0 ? high < m->rope_dim ? high : m->rope_dim : 0;
+    first = (int)low;
+    last = specdec__min_int((int)high < high ? (int)high + 1 : (int)high, m->rope_dim - 1);
+    for (i = 0; i < m->rope_dim / 2; i++) {
+        double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
+
+        ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
+        frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor,
+                                                                               1 - ramp);
+    }
+}
+
+/* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
+static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
+{
+    const int tempered = m->architecture->rope_also == SPECDEC__TEMPERED;
+    specdec__model_reader r = specdec__model_read(m, error);
+    char key[96];
+    specdec__bytes kind;
+
+    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
+                                        error);
+    m->rope_base = specdec__model_float(&r, ".rope.freq_base", 10000);
+    rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
+    rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
+    rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
+    rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
+    rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
+    rope->shared = tempered ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
+    m->query_growth = tempered ? specdec__model_float(&r, ".attention.temperature_scale", 0) : 0;
+    m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
+    if (r.result)
+        return r.result;
+    rope->yarn = specdec__bytes_are(kind, "yarn");
+    if (!(rope->factor < 0 || rope->factor > 0))
+        rope->factor = 1;
+    rope->divisor = rope->yarn || specdec__bytes_are(kind, "none") ? 1 : rope->factor;
+    if (kind.data && !rope->yarn && !specdec__bytes_are(kind, "none") && !specdec__bytes_are(kind, "linear") &&
+        !specdec__bytes_are(kind, "longrope"))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
+                             (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
+    if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
+        !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
+        !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
+        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
+    return SPECDEC_OK;
+}
+
+/* Radians a position for every pair: base ^ (-2i / dim), divided by divisor and by the file's own factors (Llama 3,
+   LongRoPE), if any. */
+static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
+                                                 const char *factors_name,
+                                                 specdec__arena *arena, specdec_error *error)
+{
+    const float *factors = NULL;
+    double *frequency;
+    int i;
+    specdec_result r = SPECDEC_OK;
+
+    if (factors_name)
+        r = specdec__model_vector(m, factors_name, m->rope_dim / 2, 0, arena, &factors, error);
+    m->rope_scale[which] = 1;
+    m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
+    for (i = 0; !r && frequency && i < m->rope_dim / 2; i++) {
+        if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e6f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has a factor out of range at %d", factors_name, i);
+        frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / m->rope_dim * specdec__log_double(base)) : 0;
+        frequency[i] /= (double)(factors ? factors[i] : 1) * (double)divisor;
+    }
+    return r;
+}

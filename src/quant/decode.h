@@ -1,0 +1,353 @@
+#pragma once
+#include "../base/base.h"
+#include "types.h"
+
+/* 32 nibbles from 16 bytes: the low ones first; code = nibble + offset. */
+SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
+{
+    int i;
+
+    for (i = 0; i < 16; i++) {
+        codes[i] = (int8_t)((packed[i] & 15) + offset);
+        codes[i + 16] = (int8_t)((packed[i] >> 4) + offset);
+    }
+}
+
+SPECDEC__RARE
+/* Q4_0: d f16, 16 bytes of nibbles. */
+static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q4_0 *from = (const specdec__block_q4_0 *)(const void *)block;
+
+    (void)minimum;
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, -8, codes);
+}
+
+/* Q4_1: d f16, m f16, 16 bytes of nibbles. */
+static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q4_1 *from = (const specdec__block_q4_1 *)(const void *)block;
+
+    scale[0] = specdec__load_f16(from->d);
+    minimum[0] = specdec__load_f16(from->minimum);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
+}
+
+/* Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
+static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q5_0 *from = (const specdec__block_q5_0 *)(const void *)block;
+    uint32_t high = specdec__load_u32(from->high);
+    int i;
+
+    (void)minimum;
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, -16, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
+}
+
+/* Q5_1: d f16, m f16, 32 high bits, 16 bytes of nibbles. */
+static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q5_1 *from = (const specdec__block_q5_1 *)(const void *)block;
+    uint32_t high = specdec__load_u32(from->high);
+    int i;
+
+    scale[0] = specdec__load_f16(from->d);
+    minimum[0] = specdec__load_f16(from->minimum);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
+}
+
+/* Q8_0: d f16, 32 signed bytes. */
+static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q8_0 *from = (const specdec__block_q8_0 *)(const void *)block;
+
+    (void)minimum;
+    scale[0] = specdec__load_f16(from->d);
+    memcpy(codes, from->codes, 32);
+}
+
+/* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits 2*(i/32
+   % 4). */
+SPECDEC__INLINE int specdec__quant_crumb(const unsigned char *packed, int i)
+{
+    return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+}
+
+/* Q2_K: 16 bytes of (scale, minimum) nibbles, 64 bytes of 2-bit codes, d f16, dmin f16. */
+static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q2_k *from = (const specdec__block_q2_k *)(const void *)block;
+    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
+    int i;
+
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)specdec__quant_crumb(from->crumbs, i);
+    for (i = 0; i < 16; i++) {
+        scale[i] = d * (float)(from->scales[i] & 15);
+        minimum[i] = -(dmin * (float)(from->scales[i] >> 4));
+    }
+}
+
+/* Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of 6-bit scales (minus 32), d f16. */
+static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q3_k *from = (const specdec__block_q3_k *)(const void *)block;
+    const unsigned char *packed = from->scales;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
+    for (i = 0; i < 16; i++) {
+        int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
+        int high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
+        scale[i] = d * (float)(low + high * 16 - 32);
+    }
+}
+
+/* Scale and minimum (6 bits each) of group i (0..7) from the 12 bytes of Q4_K and Q5_K. */
+SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i, int *scale, int *minimum)
+{
+    if (i < 4) {
+        *scale = packed[i] & 63;
+        *minimum = packed[i + 4] & 63;
+    } else {
+        *scale = (packed[i + 4] & 15) | (packed[i - 4] >> 6) << 4;
+        *minimum = packed[i + 4] >> 4 | (packed[i] >> 6) << 4;
+    }
+}
+
+/* Scales and minimums of the eighths of a block of Q4_K or Q5_K. */
+static SPECDEC__UNUSED void specdec__quant_eighths_k(float d, float dmin, const unsigned char *packed, float *scale,
+                                                     float *minimum)
+{
+    int i, s, m;
+
+    for (i = 0; i < 8; i++) {
+        specdec__quant_scales_k(packed, i, &s, &m);
+        scale[i] = d * (float)s;
+        minimum[i] = -(dmin * (float)m);
+    }
+}
+
+/* Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
+static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q4_k *from = (const specdec__block_q4_k *)(const void *)block;
+    int i;
+
+    specdec__quant_eighths_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale, minimum);
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)(from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+}
+
+/* Q5_K: d f16, dmin f16, 12 bytes of scales and minimums, 32 bytes of high bits, 128 bytes of nibbles. */
+static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q5_k *from = (const specdec__block_q5_k *)(const void *)block;
+    int i;
+
+    specdec__quant_eighths_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale, minimum);
+    for (i = 0; i < 256; i++) {
+        int low = from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+        codes[i] = (int8_t)(low + (from->high[i % 32] >> (i / 32) & 1) * 16);
+    }
+}
+
+/* Q6_K: 128 bytes of nibbles, 64 bytes of 2 high bits, 16 signed scales, d f16. */
+static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q6_k *from = (const specdec__block_q6_k *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        int low = from->nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
+        codes[i] = (int8_t)(low + specdec__quant_crumb(from->crumbs, i) * 16 - 32);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (float)(int8_t)from->scales[i];
+}
+
+/* IQ4_NL: d f16, 16 bytes of nibbles that index the table. */
+static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq4_nl *from = (const specdec__block_iq4_nl *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = specdec__quant_iq4_values[codes[i]];
+}
+
+/* IQ4_XS: d f16, 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index the table. */
+static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq4_xs *from = (const specdec__block_iq4_xs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    unsigned high = specdec__load_u16(from->high);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++) {
+        int low = from->low[i / 2] >> (i % 2 * 4) & 15;
+        scale[i] = d * (float)(low + (int)(high >> (2 * i) & 3) * 16 - 32);
+        specdec__quant_nibbles(from->nibbles[i], 0, codes + 32 * i);
+    }
+    for (i = 0; i < 256; i++)
+        codes[i] = specdec__quant_iq4_values[codes[i]];
+}
+
+/* Eight sign bits from seven: the eighth makes the number of set bits even. */
+SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
+{
+    uint32_t parity = seven ^ seven >> 4;
+
+    parity ^= parity >> 2;
+    return seven | ((parity ^ parity >> 1) & 1) << 7;
+}
+
+/* Eight magnitudes (0..127), one a byte, to codes. Where bit k of signs is set, code k is negative; bit 0 is the
+   lowest. */
+SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+
+    signs = signs * ones & UINT64_C(0x8040201008040201);
+    signs = (signs + ones * 127) >> 7 & ones;
+    magnitudes = (magnitudes ^ signs * 255) + signs;
+    specdec__store_u32(codes, (uint32_t)magnitudes);
+    specdec__store_u32(codes + 4, (uint32_t)(magnitudes >> 32));
+}
+
+/* The 8 magnitudes of a point of an IQ2 grid, one a byte: 2 bits m stand for 8, 25, 43 (8 + 17 * m + m / 2). */
+SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+
+    point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
+    point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
+    point = (point | point << 6) & (ones * 3);
+    return point * 17 + (point >> 1 & ones) + ones * 8;
+}
+
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit
+   scale on top. */
+static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        const unsigned char *group = from->groups[i / 4];
+        uint32_t word = specdec__load_u32(group + 4);
+
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xxs_grid[group[i % 4]]),
+                                 specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
+    }
+}
+
+/* The magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
+SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
+{
+    uint64_t points = first | second << 32;
+
+    points = (points | points << 8) & UINT64_C(0x00FF00FF00FF00FF);
+    return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
+}
+
+/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on
+   top. Magnitude m stands for 8 * m + 4, the highest for two more. */
+static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint16_t *grid = specdec__quant_iq3_xxs_grid;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        const unsigned char *index = from->index + 2 * i;
+        uint32_t word = specdec__load_u32(from->words[i / 4]);
+        uint64_t points = specdec__quant_iq3_points(grid[index[0]], grid[index[1]]);
+
+        points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
+        specdec__quant_put_eight(points, specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
+    }
+}
+
+/* IQ3_S: d f16, 64 low bytes of indices of the grid, their 64 ninth bits, 32 bytes of signs, 8 nibbles of scales.
+   Magnitude m stands for 2 * m + 1. */
+static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq3_s *from = (const specdec__block_iq3_s *)(const void *)block;
+    const uint16_t *grid = specdec__quant_iq3_s_grid;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        int ninths = from->high[i / 4] >> (i % 4 * 2);
+        int first = from->index[2 * i] | (ninths & 1) << 8, second = from->index[2 * i + 1] | (ninths & 2) << 7;
+        uint64_t points = specdec__quant_iq3_points(grid[first], grid[second]);
+
+        specdec__quant_put_eight(points * 2 + UINT64_C(0x0101010101010101), from->signs[i], codes + 8 * i);
+    }
+    for (i = 0; i < 8; i++)
+        scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
+}
+
+/* IQ2_XS: d f16, 32 words of a 9-bit index of the grid and 7 signs, 16 nibbles of scales. */
+static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq2_xs *from = (const specdec__block_iq2_xs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        uint32_t word = specdec__load_u16(from->words[i]);
+
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]),
+                                 specdec__quant_even_signs(word >> 9), codes + 8 * i);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
+}
+
+/* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16
+   nibbles of scales. */
+static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq2_s *from = (const specdec__block_iq2_s *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
+
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i],
+                                 codes + 8 * i);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
+}
+SPECDEC__RARE_END

@@ -1,0 +1,501 @@
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "types.h"
+#include "decode.h"
+
+/* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
+   is exact in double (float times float, or a small integer), or comes from specdec__product. */
+
+/* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */
+SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double high)
+{
+    value = value > low ? value : low;
+    value = value < high ? value : high;
+    return (value + 6755399441055744.0) - 6755399441055744.0;
+}
+
+/* The same as an int. */
+SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
+{
+    return (int)specdec__quant_nearest(value, (double)low, (double)high);
+}
+
+/* 1 / value; 0 for 0. */
+SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
+
+/* The same value twice. */
+SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
+{
+    specdec__pair pair = {value, value};
+    return pair;
+}
+
+/* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
+#define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
+SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
+                                                                specdec__pair high)
+{
+    value = SPECDEC__LARGER_PAIR(value, low);
+    return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_MAGIC;
+}
+
+/* The codes in [low, high] nearest to value * inverse, 2 * pairs of them, as signed bytes. */
+SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_codes(int pairs, double low, double high,
+                                                                      double inverse, const specdec__pair *values,
+                                                                      unsigned char *codes)
+{
+    specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    uint64_t bits[32];
+    int i;
+
+    for (i = 0; i < pairs; i++) {
+        specdec__pair sums = specdec__quant_nearest_pair(values[i] * inverse, lowest, highest);
+        memcpy(bits + 2 * i, &sums, sizeof sums);
+    }
+    for (i = 0; i < 2 * pairs; i++)
+        codes[i] = (unsigned char)bits[i];
+}
+
+/* 2 * pairs floats. */
+SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specdec__pair *wide)
+{
+    int i;
+
+    for (i = 0; i < pairs; i++) {
+        specdec__pair pair = {(double)values[2 * i], (double)values[2 * i + 1]};
+        wide[i] = pair;
+    }
+}
+
+/* The smallest of 0 and the values, and the largest of the values. count is a multiple of 8; NaNs do not count. */
+SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float *low, float *high)
+{
+    float lows[8], highs[8];
+    int i, k;
+
+    for (k = 0; k < 8; k++) {
+        lows[k] = 0;
+        highs[k] = specdec__float_from_bits(0xFF800000u);
+    }
+    for (i = 0; i < count; i += 8)
+        for (k = 0; k < 8; k++) {
+            lows[k] = values[i + k] < lows[k] ? values[i + k] : lows[k];
+            highs[k] = values[i + k] > highs[k] ? values[i + k] : highs[k];
+        }
+    for (k = 1; k < 8; k++) {
+        lows[0] = lows[k] < lows[0] ? lows[k] : lows[0];
+        highs[0] = highs[k] > highs[0] ? highs[k] : highs[0];
+    }
+    *low = lows[0] + 0.0f; /* never -0, whichever comparison met it */
+    *high = highs[0];
+}
+
+/* The value of largest magnitude, with its sign; of equal ones the first. count is a multiple of 8; NaNs do not count.
+   */
+SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count, const float *values)
+{
+    float low, high;
+    int i;
+
+    specdec__quant_extent(count, values, &low, &high);
+    if (!(high >= -low) || high == 0)
+        return low;
+    for (i = 0; high == -low && values[i] != low && values[i] != high; i++) {
+    }
+    return high == -low ? values[i] : high;
+}
+
+/* Q8_0: the scale is the largest magnitude over 127. */
+static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
+{
+    specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
+    float peak = specdec__quant_peak(32, values);
+    uint16_t d = specdec__f16_from_float((peak < 0 ? -peak : peak) / 127);
+    specdec__pair wide[16];
+
+    specdec__store_u16(to->d, d);
+    specdec__quant_widen(16, values, wide);
+    specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, to->codes);
+}
+
+/* Sums over a group that a least squares fit of values by codes needs: of weight * code * value, of weight * code^2 and
+   of weight * code. Even and odd elements are added apart, then together. */
+typedef struct specdec__quant_sums {
+    specdec__pair code_value, code_code, code;
+} specdec__quant_sums;
+
+/* Adds one pair of elements to the sums. weight: NULL for 1; weighted = weight * value. */
+SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair code,
+                                        const specdec__pair *weight, specdec__pair weighted)
+{
+    specdec__pair weight_code = weight ? *weight * code : code;
+
+    sums->code_value += weighted * code;
+    sums->code_code += weight_code * code;
+    sums->code += weight_code;
+}
+
+#define SPECDEC__QUANT_TRIES 12 /* at most; a multiple of 4 */
+
+/* The sums of every try. */
+typedef struct specdec__quant_trial {
+    double code_value[SPECDEC__QUANT_TRIES], code_code[SPECDEC__QUANT_TRIES], code[SPECDEC__QUANT_TRIES];
+} specdec__quant_trial;
+
+/* Notes the sums of try t. */
+SPECDEC__INLINE void specdec__quant_note(specdec__quant_trial *trial, int t, const specdec__quant_sums *sums)
+{
+    trial->code_value[t] = sums->code_value[0] + sums->code_value[1];
+    trial->code_code[t] = sums->code_code[0] + sums->code_code[1];
+    trial->code[t] = sums->code[0] + sums->code[1];
+}
+
+/* The sums for the codes in [low, high] nearest to value * inverse, for so many inverses (tries, even). Two tries at a
+   time: one alone would leave the processor waiting for its sums. */
+SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *value,
+                                            const specdec__pair *weight, const specdec__pair *weighted,
+                                            double low, double high, int tries, const double *inverse,
+                                            specdec__quant_trial *trial)
+{
+    specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    int i, t;
+
+    for (t = 0; t < tries; t += 2) {
+        specdec__quant_sums first = {{0, 0}, {0, 0}, {0, 0}}, second = first;
+
+        for (i = 0; i < pairs; i++) {
+            specdec__pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
+            specdec__pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
+
+            specdec__quant_add(&first, a - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
+            specdec__quant_add(&second, b - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
+        }
+        specdec__quant_note(trial, t, &first);
+        specdec__quant_note(trial, t + 1, &second);
+    }
+}
+
+/* Encoders spend most of their time on these sums. Where there are kernels for AVX2, >>kernel computes them with AVX2,
+   too. */
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
+#define SPECDEC__QUANT_WIDE
+#endif
+#ifdef SPECDEC__QUANT_WIDE
+static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                               const specdec__pair *weighted, double low, double high, int tries,
+                               const double *inverse, specdec__quant_trial *trial);
+#else
+#define specdec__quant_try specdec__quant_try_two
+#endif
+
+/* Encoders try several scales. Each is the one that gives the value of largest magnitude one of these codes, before
+   rounding; most lie near either end of the range. With 5.1 and 3, for Q4_0, values that were IQ2_XXS before (8, 25, 43
+   times a scale) fall almost on whole codes. */
+static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
+static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
+
+/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], the best of several tries.
+   peaks (tries): the codes that are tried for peak, the value of largest magnitude. 0 when all values are 0. */
+SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
+                                               const specdec__pair *weight, const specdec__pair *weighted,
+                                               double low, double high, const float *peaks, int tries, float peak)
+{
+    double best = 0, scale = 0, unit = specdec__quant_inverse(peak);
+    double inverse[SPECDEC__QUANT_TRIES], gain[SPECDEC__QUANT_TRIES];
+    specdec__quant_trial s;
+    int t;
+
+    if (!(peak - peak == 0))
+        return peak;
+    for (t = 0; t < SPECDEC__QUANT_TRIES; t++)
+        inverse[t] = t < tries ? (double)peaks[t] * unit : 0;
+    specdec__quant_try(pairs, value, weight, weighted, low, high, tries, inverse, &s);
+    for (t = 0; t < tries; t++)
+        gain[t] = s.code_value[t] * s.code_value[t] / s.code_code[t];
+    for (t = 0; t < tries; t++) /* a NaN, from 0 / 0, is no gain */
+        if (gain[t] > best) {
+            best = gain[t];
+            scale = s.code_value[t] / s.code_code[t];
+        }
+    return (float)scale;
+}
+
+/* Q4_0: the best scale of those tried. */
+static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
+{
+    specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
+    specdec__pair wide[16];
+    unsigned char codes[32];
+    float scale;
+    int i;
+
+    specdec__quant_widen(16, values, wide);
+    scale = specdec__quant_fit_scale(16, wide, NULL, wide, -8, 7, specdec__quant_peaks_q4_0, 12,
+                                     specdec__quant_peak(32, values));
+    specdec__store_u16(to->d, specdec__f16_from_float(scale));
+    specdec__quant_codes(16, -8, 7, specdec__quant_inverse(specdec__load_f16(to->d)), wide, codes);
+    for (i = 0; i < 16; i++)
+        to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
+}
+
+/* The scale of a group of Q6_K (16 values). Weights are squared values: large values must be met best. */
+SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
+{
+    specdec__pair value[8], weight[8], weighted[8];
+    float squares[16];
+    int i;
+
+    for (i = 0; i < 16; i++)
+        squares[i] = values[i] * values[i];
+    specdec__quant_widen(8, values, value);
+    specdec__quant_widen(8, squares, weight);
+    for (i = 0; i < 8; i++)
+        weighted[i] = weight[i] * value[i];
+    return specdec__quant_fit_scale(8, value, weight, weighted, -32, 31, specdec__quant_peaks_q6_k, 10,
+                                    specdec__quant_peak(16, values));
+}
+
+/* Q6_K: the best scale of every group, then the largest of them over 128 as the scale of the block. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
+{
+    specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
+    float scales[16], d;
+    specdec__pair wide[8];
+    unsigned char codes[256];
+    int i, g;
+
+    for (g = 0; g < 16; g++)
+        scales[g] = specdec__quant_fit_q6_k(values + 16 * g);
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
+    d = specdec__load_f16(to->d);
+    for (g = 0; g < 16; g++) {
+        int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
+
+        to->scales[g] = (unsigned char)scale;
+        specdec__quant_widen(8, values + 16 * g, wide);
+        specdec__quant_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide, codes + 16 * g);
+    }
+    for (i = 0; i < 256; i++)
+        codes[i] = (unsigned char)(codes[i] + 32);
+    for (i = 0; i < 128; i++)
+        to->nibbles[i] = (unsigned char)((codes[i / 64 * 128 + i % 64] & 15) | codes[i / 64 * 128 + 64 + i % 64] << 4);
+    for (i = 0; i < 64; i++) {
+        const unsigned char *from = codes + i / 32 * 128 + i % 32;
+        to->crumbs[i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
+    }
+}
+
+/* Scale s and minimum m, both >= 0, that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes
+   0..15. Weights are |value| plus 1.25 times their mean. */
+SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, float *scale_out, float *minimum_out)
+{
+    float low, high, above[32], weights[32];
+    double base = 0, sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_TRIES];
+    specdec__pair value[16], weight[16], weighted[16];
+    specdec__quant_trial s;
+    int i, t;
+
+    specdec__quant_extent(32, values, &low, &high);
+    for (i = 0; i < 32; i++)
+        base += (double)(values[i] < 0 ? -values[i] : values[i]);
+    base = specdec__product(base, 1.25 / 32);
+    *scale_out = 0;
+    *minimum_out = -low;
+    if (!(high > low) || !(base - base == 0))
+        return;
+    for (i = 0; i < 32; i++) {
+        weights[i] = (float)(base + (double)(values[i] < 0 ? -values[i] : values[i]));
+        above[i] = values[i] - low;
+        sum += (double)weights[i];
+        value_sum += (double)weights[i] * (double)values[i];
+    }
+    specdec__quant_widen(16, values, weighted);
+    specdec__quant_widen(16, weights, weight);
+    specdec__quant_widen(16, above, value);
+    for (i = 0; i < 16; i++)
+        weighted[i] *= weight[i];
+    for (t = 0; t < 12; t++) /* 14 to 16, which comes twice */
+        inverse[t] = (double)(140 + 2 * specdec__min_int(t, 10)) / 10 / ((double)high - (double)low);
+    specdec__quant_try(16, value, weight, weighted, 0, 15, 12, inverse, &s);
+    for (t = 0; t < 12; t++) {
+        double all = specdec__product(sum, s.code_code[t]), rest = all - specdec__product(s.code[t], s.code[t]);
+        double scale = 0, minimum = -1, gain;
+
+        if (rest > 1e-9 * all) {
+            scale = (specdec__product(sum, s.code_value[t]) - specdec__product(value_sum, s.code[t])) / rest;
+            minimum = (specdec__product(scale, s.code[t]) - value_sum) / sum;
+        }
+        if (minimum < 0 && s.code_code[t] > 0) {
+            minimum = 0;
+            scale = s.code_value[t] / s.code_code[t];
+        }
+        gain = specdec__product(scale, s.code_value[t]) - specdec__product(minimum, value_sum);
+        if (gain > best && scale > 0 && minimum >= 0) {
+            best = gain;
+            *scale_out = (float)scale;
+            *minimum_out = (float)minimum;
+        }
+    }
+}
+
+/* Packs eight 6-bit scales and minimums into the 12 bytes of Q4_K. */
+static void specdec__quant_pack_scales_k(const int *scales, const int *minimums, unsigned char *packed)
+{
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        packed[i] = (unsigned char)(scales[i] | (scales[i + 4] >> 4) << 6);
+        packed[i + 4] = (unsigned char)(minimums[i] | (minimums[i + 4] >> 4) << 6);
+        packed[i + 8] = (unsigned char)((scales[i + 4] & 15) | (minimums[i + 4] & 15) << 4);
+    }
+}
+
+/* Q4_K: the best scale and minimum of every group, rounded to 6 bits. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+{
+    specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
+    float scales[8], minimums[8], d, dmin;
+    specdec__pair above[16];
+    unsigned char codes[256];
+    int i, g, scale[8], minimum[8];
+
+    for (g = 0; g < 8; g++)
+        specdec__quant_fit_affine(values + 32 * g, &scales[g], &minimums[g]);
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
+    specdec__store_u16(to->dmin, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
+    d = specdec__load_f16(to->d);
+    dmin = specdec__load_f16(to->dmin);
+    for (g = 0; g < 8; g++) {
+        scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
+        minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
+        specdec__quant_widen(16, values + 32 * g, above);
+        for (i = 0; i < 16; i++)
+            above[i] += (double)dmin * (double)minimum[g];
+        specdec__quant_codes(16, 0, 15, specdec__quant_inverse((double)d * (double)scale[g]), above, codes + 32 * g);
+    }
+    specdec__quant_pack_scales_k(scale, minimum, to->scales);
+    for (i = 0; i < 128; i++)
+        to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
+}
+
+#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
+    {number, #name, block, bytes, granule, bits, has_minimum, \
+     SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
+static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
+
+/* The row of a type number, or NULL when it is not read. */
+static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__quant_types); i++)
+        if (specdec__quant_types[i].number == number)
+            return &specdec__quant_types[i];
+    return NULL;
+}
+
+/* Was a type left out by SPECDEC_TYPES? */
+SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
+
+/* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
+   the size does not fit; 0 for unknown types. */
+static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
+{
+    const specdec__quant_type *type = specdec__quant_find(number);
+
+    if (!type)
+        return 0;
+    if (row % type->block || elements % type->block || elements / type->block > (uint64_t)(SIZE_MAX / type->bytes))
+        return SIZE_MAX;
+    return (size_t)(elements / type->block) * type->bytes;
+}
+
+/* One quantised block to floats, out (block). Granules are multiples of 16. */
+SPECDEC__VECTORISE static void specdec__quant_block_to_float(const specdec__quant_type *type,
+                                                             const unsigned char *block, float *out)
+{
+    int8_t codes[SPECDEC__QUANT_BLOCK];
+    float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+    int i, k;
+
+    type->decode(block, codes, scale, minimum);
+    for (i = 0; i < type->block; i += 16) {
+        float s = scale[i / type->granule], m = type->has_minimum ? minimum[i / type->granule] : 0;
+
+        if (type->has_minimum)
+            for (k = 0; k < 16; k++)
+                out[i + k] = s * (float)codes[i + k] + m;
+        else
+            for (k = 0; k < 16; k++)
+                out[i + k] = s * (float)codes[i + k];
+    }
+}
+
+/* A row of elements (a multiple of the block) of any type to floats, out (elements). */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *type,
+                                                                       const void *row, size_t elements, float *out)
+{
+    const unsigned char *at = (const unsigned char *)row;
+    size_t i;
+
+    if (type->number == SPECDEC__TYPE_F32)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__load_f32(at + 4 * i);
+    else if (type->number == SPECDEC__TYPE_F16)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__load_f16(at + 2 * i);
+    else if (type->number == SPECDEC__TYPE_BF16)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__float_from_bf16(specdec__load_u16(at + 2 * i));
+    else
+        for (i = 0; i < elements / type->block; i++)
+            specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
+}
+
+/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
+   with NaNs, or with what half floats cannot hold, may come back as anything. */
+typedef void specdec__quant_encoder(const float *values, unsigned char *block);
+
+/* The encoder of a type, NULL for plain floats and for types that are only read. A function, not a row of a table: a
+   program that encodes nothing holds no encoder. */
+static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
+{
+#ifdef SPECDEC_NO_ENCODERS
+    (void)type;
+    return NULL;
+#else
+    switch (type->number) {
+    case SPECDEC__TYPE_Q4_0: return specdec__quant_encode_q4_0;
+    case SPECDEC__TYPE_Q8_0: return specdec__quant_encode_q8_0;
+    case SPECDEC__TYPE_Q4_K: return specdec__quant_encode_q4_k;
+    case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
+    default: return NULL;
+    }
+#endif
+}
+
+/* A row of floats (elements, a multiple of the block) to a plain type or one that has an encoder. */
+static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type, const float *values,
+                                                      size_t elements, void *row)
+{
+    unsigned char *at = (unsigned char *)row;
+    size_t i;
+
+    if (type->number == SPECDEC__TYPE_F32)
+        for (i = 0; i < elements; i++)
+            specdec__store_u32(at + 4 * i, specdec__bits_from_float(values[i]));
+    else if (type->number == SPECDEC__TYPE_F16)
+        for (i = 0; i < elements; i++)
+            specdec__store_u16(at + 2 * i, specdec__f16_from_float(values[i]));
+    else if (type->number == SPECDEC__TYPE_BF16)
+        for (i = 0; i < elements; i++)
+            specdec__store_u16(at + 2 * i, specdec__bf16_from_float(values[i]));
+    else
+        for (i = 0; i < elements / type->block; i++)
+            specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
+}
+
+/* Exchanges the bits of a word (or of each of a vector of words) that mask says with those so far above them. */
+#define SPECDEC__QUANT_SWAP(word, spare, distance, mask) \
+    (spare = (word ^ word >> (distance)) & (mask), word ^= spare ^ spare << (distance))

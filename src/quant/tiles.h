@@ -1,0 +1,204 @@
+#pragma once
+#include "../base/base.h"
+#include "types.h"
+#include "encode.h"
+
+/* Bit 4*i + j of word goes to bit 8*j + i (i < 8, j < 4): byte j then holds the high bits of the elements 4*i + j, so
+   that a lane unpacks 4 neighbouring elements with one shift and one mask. */
+#define SPECDEC__QUANT_TRANSPOSE_BITS(word, spare) \
+    (SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au), SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), \
+     SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u))
+
+/* The inverse of it. */
+#define SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare) \
+    (SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u), SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), \
+     SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au))
+
+/* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
+   restored. */
+SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
+                                               size_t from_step, unsigned char *to, size_t to_step)
+{
+    int i;
+
+    if (unit == 4)
+        for (i = 0; i < count; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, 4);
+    else if (unit == 2)
+        for (i = 0; i < count; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, 2);
+    else if (unit == 1)
+        for (i = 0; i < count; i++)
+            to[(size_t)i * to_step] = from[(size_t)i * from_step];
+    else
+        for (i = 0; i < count; i++) {
+            uint32_t word = specdec__load_u32(from + (size_t)i * from_step), spare;
+
+            if (back)
+                SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare);
+            else
+                SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+            specdec__store_u32(to + (size_t)i * to_step, word);
+        }
+}
+
+/* Four words at any address. */
+SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at)
+{
+    specdec__words words;
+
+    memcpy(&words, at, sizeof words);
+    return words;
+}
+
+/* Four words to any address. */
+SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
+{
+    memcpy(at, &words, sizeof words);
+}
+
+/* Rows come into tiles unit by unit: less machine code; and words of 32 bits are those of little-endian machines. */
+#if defined(SPECDEC_NO_SIMD) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#define SPECDEC__QUANT_BY_UNITS 1
+#else
+#define SPECDEC__QUANT_BY_UNITS 0
+#endif
+
+/* Four words of each of 16 rows, step apart: word i of four rows in words[4 * i], of the next four behind that. */
+SPECDEC__INLINE void specdec__quant_turn_words(const unsigned char *from, size_t step, specdec__words *words)
+{
+    int row;
+
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, words++) {
+        specdec__words a = specdec__quant_load_words(from), b = specdec__quant_load_words(from + step);
+        specdec__words c = specdec__quant_load_words(from + 2 * step), d = specdec__quant_load_words(from + 3 * step);
+        specdec__words ab = SPECDEC__PICK(a, b, 0, 4, 1, 5), cd = SPECDEC__PICK(c, d, 0, 4, 1, 5);
+
+        words[0] = SPECDEC__PICK(ab, cd, 0, 1, 4, 5);
+        words[4] = SPECDEC__PICK(ab, cd, 2, 3, 6, 7);
+        ab = SPECDEC__PICK(a, b, 2, 6, 3, 7);
+        cd = SPECDEC__PICK(c, d, 2, 6, 3, 7);
+        words[8] = SPECDEC__PICK(ab, cd, 0, 1, 4, 5);
+        words[12] = SPECDEC__PICK(ab, cd, 2, 3, 6, 7);
+    }
+}
+
+/* Interleaves 16 bytes of each of 16 rows, step apart: whole units, unit 0 of every row first. to: 256 bytes. */
+SPECDEC__INLINE void specdec__quant_sixteen(int unit, const unsigned char *from, size_t step, unsigned char *to)
+{
+    specdec__words words[16], spare, *w = words;
+    int i, k;
+
+    specdec__quant_turn_words(from, step, words);
+    for (i = 0; i < 4; i++, w += 4)
+        if (unit == 2) {
+            specdec__words even = specdec__even_halves(w[0], w[1]), odd = specdec__odd_halves(w[0], w[1]);
+
+            w[1] = specdec__even_halves(w[2], w[3]);
+            w[3] = specdec__odd_halves(w[2], w[3]);
+            w[0] = even;
+            w[2] = odd;
+        } else if (unit == 1) {
+            specdec__words even = specdec__even_bytes(w[0], w[1]), odd = specdec__odd_bytes(w[0], w[1]);
+            specdec__words even2 = specdec__even_bytes(w[2], w[3]), odd2 = specdec__odd_bytes(w[2], w[3]);
+
+            w[0] = specdec__even_bytes(even, even2);
+            w[1] = specdec__even_bytes(odd, odd2);
+            w[2] = specdec__odd_bytes(even, even2);
+            w[3] = specdec__odd_bytes(odd, odd2);
+        } else if (unit == SPECDEC__QUANT_BITS32) {
+            for (k = 0; k < 4; k++)
+                SPECDEC__QUANT_TRANSPOSE_BITS(w[k], spare);
+        }
+    memcpy(to, words, sizeof words);
+}
+
+/* Interleaves a field of size bytes of 16 rows; its block ends `rest` bytes behind its beginning, and has at least 16.
+   No byte outside the block is read. */
+SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size_t rest, const unsigned char *from,
+                                                     size_t row_bytes, unsigned char *to)
+{
+    unsigned char part[16 * SPECDEC__QUANT_ROWS];
+    size_t i, left, back, row;
+
+    for (row = 0; size == 2 && row < SPECDEC__QUANT_ROWS; row++)
+        memcpy(to + row * 2, from + row * row_bytes, 2);
+    for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__QUANT_ROWS) {
+        left = size - i < 16 ? size - i : 16;
+        back = rest - i < 16 ? 16 - (rest - i) : 0; /* the block ends before that: begin further ahead */
+        specdec__quant_sixteen(unit, from + i - back, row_bytes, left == 16 ? to : part);
+        if (left < 16)
+            memcpy(to, part + back * SPECDEC__QUANT_ROWS, left * SPECDEC__QUANT_ROWS);
+    }
+}
+
+/* 16 rows lie at `from`, step apart. Where a new cache line begins within the next `bytes` bytes of the first: fetches
+   this line of those 32 rows behind it, since tiles are read in pairs. Any address may be asked for. */
+SPECDEC__INLINE void specdec__quant_prefetch(const unsigned char *from, size_t step, size_t bytes)
+{
+    uintptr_t ahead = (uintptr_t)from + 2 * SPECDEC__QUANT_ROWS * step;
+    int row;
+
+    if ((uintptr_t)from % 64 < bytes)
+        for (row = 0; row < SPECDEC__QUANT_ROWS; row++, ahead += step)
+            __builtin_prefetch((const void *)ahead, 0, 3);
+}
+
+/* Repacks row_count (1..16) rows, row_bytes apart, of so many blocks each into one row of tiles: 16 * bytes for each
+   block, block after block. Inside a tile: for each field of the block in order, for each unit of the field, the units
+   of the 16 rows side by side; so SIMD lanes are rows. Rows that are missing are zero bytes. Only bits are permuted. */
+typedef void specdec__interleave_function(const specdec__quant_type *type, const unsigned char *rows, size_t row_bytes,
+                                          int row_count, size_t blocks, unsigned char *tile_out);
+
+static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type *type, const unsigned char *rows,
+                                                      size_t row_bytes, int row_count, size_t blocks,
+                                                      unsigned char *tile_out)
+{
+    const size_t whole = type->block == 1 ? blocks : 1, bytes = type->bytes * whole; /* floats count as one block */
+    size_t b;
+
+    if (row_count < SPECDEC__QUANT_ROWS)
+        memset(tile_out, 0, type->bytes * blocks * SPECDEC__QUANT_ROWS);
+    for (b = 0; b < blocks; b += whole) {
+        const unsigned char *from = rows + b * type->bytes;
+        unsigned char *to = tile_out + b * type->bytes * SPECDEC__QUANT_ROWS;
+        size_t rest = bytes, size;
+        int f, row;
+
+        for (size = 0; size < bytes && !SPECDEC__QUANT_BY_UNITS; size += 64)
+            specdec__quant_prefetch(from + size, row_bytes, bytes - size);
+        for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+            const int unit = type->fields[f].unit;
+            const size_t wide = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+
+            size = wide * type->fields[f].count * whole;
+            if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
+                specdec__quant_interleave_field(unit, size, rest, from, row_bytes, to);
+            else
+                for (row = 0; row < row_count; row++)
+                    specdec__quant_move_units(unit, (int)(size / wide), 0, from + (size_t)row * row_bytes, wide,
+                                              to + (size_t)row * wide, wide * SPECDEC__QUANT_ROWS);
+            from += size;
+            to += size * SPECDEC__QUANT_ROWS;
+            rest -= size;
+        }
+    }
+}
+
+/* Takes one row's block (bytes) back out of the tile of that block. */
+static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__quant_type *type,
+                                                              const unsigned char *tile, int row,
+                                                              unsigned char *block_out)
+{
+    int f;
+
+    for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+        int unit = type->fields[f].unit, count = type->fields[f].count;
+        size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+
+        specdec__quant_move_units(unit, count, 1, tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS,
+                                  block_out, size);
+        block_out += size * (size_t)count;
+        tile += size * (size_t)count * SPECDEC__QUANT_ROWS;
+    }
+}

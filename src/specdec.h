@@ -1,0 +1,208 @@
+/* specdec.h - lossless speculative decoding of GGUF language models on CPUs, in one header. C99, C++11; MIT licence
+   at the end.
+
+   DO THIS
+
+     In ONE C or C++ file, before other headers:
+
+         #define SPECDEC_IMPLEMENTATION
+         #include "specdec.h"
+
+     and build it with  cc -O2 -pthread  (no other flags, no libraries). Everywhere else just include it.
+
+         specdec_config config = {0};                    // zero means "the good default", everywhere
+         config.target.path = "model.gguf";
+         config.draft.path = "small-model.gguf";         // optional: same vocabulary
+         specdec_memory_needed(&config, &bytes, &error);
+         specdec_init(&engine, &config, malloc(bytes), bytes, &error);
+         specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING);
+         do {
+             result = specdec_next(engine, &piece);      // the last one may bring bytes, too
+             fwrite(piece.bytes, 1, piece.length, stdout);
+         } while (result == SPECDEC_OK);
+         specdec_deinit(engine);
+
+   WHAT IT DOES
+
+     Runs a model of the architectures llama, mistral3, qwen2, qwen3, qwen3moe, qwen2vl, qwen3vl and qwen3vlmoe (their
+     text), gemma, gemma2, gemma3, phi3, smollm3, granite, granitemoe, ernie4_5, exaone, exaone4, glm4, internlm2,
+     minicpm, olmo2 and olmoe, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
+     file or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies
+     all of them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte
+     for byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
+     themselves.
+
+   WHAT IT DOES NOT
+
+     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
+
+   STEP BY STEP
+
+     1. Fill a specdec_config. 2. specdec_memory_needed says how many bytes. 3. Get them anywhere: malloc, a static
+     array, huge pages. 4. specdec_init. 5. specdec_prompt or specdec_chat. 6. specdec_next until it is not SPECDEC_OK;
+     specdec_stopped says why. 7. Again from 5; specdec_rewind or specdec_set first, if wanted. 8. specdec_deinit; then
+     the block is yours again. Lower doors: specdec_step (tokens), specdec_logits (logits), specdec_model_init (one
+     model, many engines), and the plain functions on arrays (specdec_sample_..., specdec_tree_..., specdec_verify_...),
+     which need no engine.
+
+   MEMORY
+
+     None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
+     buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
+     mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
+     block. Of the caller's own stack, calls need at most 12 KB (optimised; 4 to 9 were measured, and 2.5 more at the
+     first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped
+     file kills the process that reads it (SIGBUS): replace model files by renaming new ones over them. Where that
+     cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
+
+   THREADS
+
+     config.threads of them, the caller's included. An engine, with all its texts, is used by one thread at a time;
+     specdec_cancel may come from any, and from signal handlers. Engines are independent of each other. Models made by
+     specdec_model_init are read-only: any number of threads may use one. Functions on arrays keep no state.
+
+   DETERMINISM
+
+     The logits of a position are the same bits at every number of threads, step width, tree shape, drafter and
+     instruction set. Every sum has one order (see >>kernel); exp, log, sin and cos are ours; noise is a function of
+     (seed, position, token).
+
+   ERRORS
+
+     Every call that can fail returns a specdec_result: OK, DONE and PENDING are no errors, all others are. Words say
+     which tensor, key or token (in a specdec_error, which may be NULL everywhere, or, once there is an engine, by
+     specdec_error_text). Nothing aborts. Files are checked byte by byte before they are believed. A failed call leaves
+     the engine as it was, and may be repeated. With a NULL, calls that return nothing do nothing (specdec_tokens: 0).
+
+   CONTENTS (search for the marker)
+
+     >>base >>os >>pool >>lane >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>pipe >>heads >>sample >>tree
+     >>verify >>ngram >>retrieve >>draft >>tune >>stream >>engine >>public >>save; >>lanes: float loops that >>kernel
+     includes, once per instruction set */
+
+#ifndef SPECDEC__ISA
+
+#include "interface.h"
+
+#ifdef SPECDEC_IMPLEMENTATION
+#ifndef SPECDEC_IMPLEMENTED
+#define SPECDEC_IMPLEMENTED
+
+#include "base/begin.h"
+#include "base/base.h"
+#include "base/os.h"
+#include "base/pool.h"
+#include "base/lane.h"
+#include "quant/types.h"
+#include "quant/decode.h"
+#include "quant/encode.h"
+#include "quant/tiles.h"
+#include "base/op.h"
+#include "kernel/kernel.h"
+#include "kernel/scalar.h"
+#include "kernel/weigh.h"
+#include "kernel/x86.h"
+#include "kernel/sse41.h"
+#include "kernel/avx2.h"
+#include "kernel/avx2_tiles.h"
+#include "kernel/avx512.h"
+#include "kernel/neon.h"
+#include "kernel/neon32.h"
+#include "kernel/rvv.h"
+#include "kernel/lines.h"
+#include "kernel/encode.h"
+#include "kernel/dispatch.h"
+#include "model/gguf.h"
+#include "text/vocabulary.h"
+#include "text/unicode.h"
+#include "text/words.h"
+#include "text/lookup.h"
+#include "text/load.h"
+#include "text/merge.h"
+#include "text/tokenize.h"
+#include "text/decode.h"
+#include "text/stop.h"
+#include "text/chat.h"
+#include "model/model.h"
+#include "model/facts.h"
+#include "model/tensors.h"
+#include "model/rope.h"
+#include "model/bind.h"
+#include "model/heads.h"
+#include "model/open.h"
+#include "cache/kv.h"
+#include "cache/reserve.h"
+#include "cache/bytes.h"
+#include "forward/context.h"
+#include "forward/multiply.h"
+#include "forward/rows.h"
+#include "forward/attention.h"
+#include "forward/step.h"
+#include "cluster/wire.h"
+#include "cluster/link.h"
+#include "cluster/orders.h"
+#include "cluster/rank.h"
+#include "cluster/guesses.h"
+#include "cluster/meet.h"
+#include "speculation/heads.h"
+#include "speculation/sample.h"
+#include "speculation/tree.h"
+#include "speculation/verify.h"
+#include "speculation/ngram.h"
+#include "speculation/ngram_file.h"
+#include "speculation/retrieve.h"
+#include "speculation/draft.h"
+#include "speculation/levels.h"
+#include "cluster/draft_remote.h"
+#include "speculation/draft_model.h"
+#include "speculation/draft_heads.h"
+#include "speculation/draft_layer.h"
+#include "speculation/draft_ngram.h"
+#include "speculation/draft_recall.h"
+#include "speculation/drafters.h"
+#include "speculation/tune.h"
+#include "engine/stream.h"
+#include "engine/engine.h"
+#include "engine/layout.h"
+#include "engine/measure.h"
+#include "engine/sequences.h"
+#include "engine/runs.h"
+#include "engine/prefill.h"
+#include "engine/slide.h"
+#include "engine/plan.h"
+#include "engine/speculate.h"
+#include "engine/ahead.h"
+#include "engine/step.h"
+#include "engine/pipe_step.h"
+#include "cluster/draft_rank.h"
+#include "engine/work.h"
+#include "engine/api.h"
+#include "engine/api_model.h"
+#include "engine/api_functions.h"
+#include "engine/save.h"
+#include "base/end.h"
+#endif /* SPECDEC_IMPLEMENTED */
+#endif /* SPECDEC_IMPLEMENTATION */
+
+#else /* SPECDEC__ISA: this file is including itself */
+
+#include "kernel/lanes.h"
+
+#endif /* SPECDEC__ISA */
+
+/* MIT License
+
+   Copyright (c) 2026 The specdec.h founders
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+   documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
+   rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to
+   permit persons to whom the Software is furnished to do so, subject to the following conditions:
+
+   The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
+   Software.
+
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+   COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
+   OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */

@@ -1,0 +1,150 @@
+/* --- heads -------------------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../model/model.h"
+#include "../forward/context.h"
+#include "heads.h"
+#include "tree.h"
+#include "draft.h"
+#include "levels.h"
+
+typedef struct specdec__draft_heads {
+    specdec__levels levels;
+    float *state; /* (texts, embedding): the target's behind a token of each text */
+    int *known;   /* (texts): the number of that token; -1: there is none */
+    specdec__heads heads;
+    float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
+} specdec__draft_heads;
+
+static float *specdec__draft_heads_state(const specdec__draft_heads *m, int at)
+{
+    return m->state + (size_t)at * (size_t)m->heads.context.model->embedding;
+}
+
+/* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
+static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
+                                                 int count, specdec_error *error)
+{
+    const size_t stride = (size_t)specdec__forward_stride(m->heads.context.model->feed_forward);
+    specdec_result result = specdec__heads_run(&m->heads, level, tokens, count, error);
+
+    if (!result)
+        memcpy(m->inner + (size_t)from * stride, m->heads.inner, (size_t)count * stride * sizeof *m->inner);
+    return result;
+}
+
+/* The target's state becomes the input of a level of one row. */
+static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
+{
+    memcpy(m->heads.input, specdec__draft_heads_state(m, at),
+           (size_t)m->heads.context.model->embedding * sizeof(float));
+}
+
+static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+
+    specdec__draft_heads_first(m, p->at);
+    m->levels.stride = (size_t)specdec__heads_rows(d->model);
+    return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
+}
+
+/* Heads that do not follow each other say the same behind all candidates of a level. */
+static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+    const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
+    int32_t tokens[SPECDEC__MAX_TREE];
+    int i;
+
+    if (!d->model->speculator->follow) {
+        specdec__draft_heads_first(m, p->at);
+        m->levels.stride = 0;
+        return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
+    }
+    for (i = 0; i < count; i++) {
+        const int parent = p->tree.parents[candidates[i]];
+        const int place = parent ? 1 + specdec__draft_nodes(&m->levels, p)[parent] : 0;
+
+        tokens[i] = p->tokens[candidates[i]];
+        memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
+    }
+    return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
+}
+
+static void specdec__draft_heads_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+
+    (void)text;
+    if (m->known[at] >= length)
+        m->known[at] = -1;
+}
+
+static void specdec__draft_heads_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+
+    m->known[at] = m->known[of] < length ? m->known[of] : -1;
+    memcpy(specdec__draft_heads_state(m, at), specdec__draft_heads_state(m, of),
+           (size_t)d->model->embedding * sizeof(float));
+}
+
+static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
+}
+
+/* The state behind the token before the root. */
+static int specdec__draft_heads_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_heads *m = (const specdec__draft_heads *)d->state;
+
+    return m->known[at] >= 0 && m->known[at] == count - 2;
+}
+
+static specdec_result specdec__draft_heads_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+
+    (void)error;
+    if (!heard->state)
+        return SPECDEC_OK;
+    m->known[heard->at] = heard->from + heard->n - 1;
+    memcpy(specdec__draft_heads_state(m, heard->at), heard->state, (size_t)d->model->embedding * sizeof(float));
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_heads counted, *m = SPECDEC__TAKE(arena, specdec__draft_heads, 1);
+    const specdec__model *target = setup->target->model, *model = d->model;
+    const int views = setup->room->views, size = setup->config->tree_size;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
+                             "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
+                             model->embedding, model->vocab_size, target->embedding, target->vocab_size);
+    d->levels = model->guesses;
+    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
+    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)model->embedding);
+    m->known = SPECDEC__TAKE(arena, int, views);
+    m->inner = SPECDEC__TAKE(arena, float,
+                             ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
+    for (i = 0; m->known && i < views; i++)
+        m->known[i] = -1;
+    if (m->state) /* the trial reads it before anything was told */
+        memset(m->state, 0, (size_t)views * (size_t)model->embedding * sizeof *m->state);
+    m->levels.logits = m->heads.logits;
+    m->levels.begin = specdec__draft_heads_begin;
+    m->levels.run = specdec__draft_heads_run;
+    return SPECDEC_OK;
+}

@@ -1,0 +1,272 @@
+/* --- a layer that reads the target's states ------------------------------------------------------------------------
+
+   EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer's guess is token p + 2. Pairs of the
+   text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
+   would put there; behind the root, the layer's own states stand for the target's. */
+
+#pragma once
+#include "../base/base.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "draft.h"
+#include "levels.h"
+#include "draft_model.h"
+#include "draft_heads.h"
+
+#define SPECDEC__DRAFT_STATES 32 /* of a text that are kept: most wait until there is something to draft */
+
+typedef struct specdec__draft_pairs {
+    specdec__view view; /* pairs that have been run */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on */
+    int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
+} specdec__draft_pairs;
+
+typedef struct specdec__draft_layer {
+    specdec__levels levels;
+    specdec__draft_pairs *texts; /* (texts) */
+    float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
+    specdec__context context;
+} specdec__draft_layer;
+
+static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int place)
+{
+    return m->inner + (size_t)place * (size_t)m->context.model->embedding;
+}
+
+/* Keeps the states of nodes that have just been run, from this place on. */
+static void specdec__draft_layer_keep(const specdec__draft_layer *m, int row, int place, int count)
+{
+    const specdec__context *c = &m->context;
+    int i;
+
+    for (i = 0; i < count; i++)
+        memcpy(specdec__draft_layer_inner(m, place + i), c->x + (size_t)(row + i) * (size_t)c->e,
+               (size_t)c->model->embedding * sizeof *c->x);
+}
+
+/* Runs the pairs of a text before number `end`; for the logits of the last, if they are wanted. */
+static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
+                                                int wanted, specdec_error *error)
+{
+    specdec__draft_pairs *t = &m->texts[at];
+    specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
+
+    rows.reads = t->states;
+    rows.reads_from = t->from;
+    return specdec__forward_text(&m->context, &t->view, text + 1, end, m->context.most, &rows, NULL, error);
+}
+
+/* The trial asks before anything was heard: of states of zeros. */
+static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__view *view = &m->texts[p->at].view;
+    const int root = specdec__max_int(p->count - 2, 0);
+    specdec_result result;
+
+    if (view->length > root)
+        specdec__view_truncate(view, &m->context.kv, root);
+    result = specdec__draft_layer_read(m, p->at, p->text, root + 1, 1, error);
+    if (!result)
+        specdec__draft_layer_keep(m, m->context.n - 1, 0, 1);
+    return result;
+}
+
+static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__context *c = &m->context;
+    specdec__batch batch;
+    specdec_result result;
+    int i;
+
+    specdec__levels_put(&m->levels, c, p, candidates, from, count);
+    for (i = 0; i < count; i++)
+        memcpy(c->x + (size_t)i * (size_t)c->e, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
+               (size_t)d->model->embedding * sizeof *c->x);
+    batch = specdec__forward_alone(c, &m->texts[p->at].view, from, from + count);
+    result = specdec__forward(c, &batch, error);
+    if (!result)
+        specdec__draft_layer_keep(m, 0, 1 + from, count);
+    return result;
+}
+
+/* The state behind the last token that is left is needed again, unless it is kept. */
+static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__draft_pairs *t = &m->texts[at];
+
+    (void)text;
+    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1, 0));
+    t->count = specdec__min_int(t->count, length - t->from);
+    if (t->view.length >= t->from)
+        return;
+    t->from = t->view.length;
+    t->count = 0;
+}
+
+static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__draft_pairs *t = &m->texts[at];
+    const specdec__draft_pairs *other = &m->texts[of];
+    const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
+
+    if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
+        specdec__view_truncate(&t->view, &m->context.kv, 0);
+    t->from = t->view.length;
+    t->count = 0;
+    if (other->from > t->from || other->from >= length)
+        return;
+    t->from = other->from;
+    t->count = specdec__min_int(other->count, length - other->from);
+    memcpy(t->states, other->states,
+           (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
+}
+
+/* A token costs what the weights do that it passes. */
+static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    const size_t borrowed = d->model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows;
+
+    return (double)(d->model->weight_bytes + borrowed) / (double)target->weight_bytes;
+}
+
+/* Whether the root's state is kept, and all before it have been heard of. */
+static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+
+    return count >= 2 && t->from <= count - 2 && t->from + t->count >= count - 1;
+}
+
+static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
+{
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+
+    return t->from + t->count;
+}
+
+/* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
+   are known. */
+static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_pairs *t = &m->texts[heard->at];
+    const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
+    const int end = specdec__min_int(t->from + t->count, heard->count - 1);
+    specdec_result result;
+    int gone;
+
+    if (t->view.length <= t->from + 1 &&
+        (result = specdec__draft_layer_read(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
+        return result;
+    gone = t->view.length - 1 - t->from;
+    t->from += gone;
+    t->count -= gone;
+    memmove(t->states, t->states + (size_t)gone * stride, (size_t)t->count * stride * sizeof *t->states);
+    return SPECDEC_OK;
+}
+
+/* Keeps the states that are new. A text some of whose states were missed is not drafted for, until it is cut. */
+static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__draft_pairs *t = &m->texts[heard->at];
+    const specdec__reads *reads = &d->model->reads;
+    const int width = reads->count * reads->width;
+    int i;
+
+    for (i = t->from + t->count - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
+        const int node = heard->first + (heard->path ? heard->path[i] : i);
+        const float *from = d->taps.out + (size_t)node * (size_t)width;
+        specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
+                                                                 : specdec__draft_layer_forget(m, heard, error);
+        float *to = t->states + (size_t)t->count * (size_t)specdec__forward_read_stride(d->model);
+
+        if (result)
+            return result;
+        if (reads->norm)
+            m->context.kernels->norm(from, reads->norm, d->model->epsilon, width, 0, width, to);
+        else
+            memcpy(to, from, (size_t)width * sizeof *to);
+    }
+    return SPECDEC_OK;
+}
+
+/* Does a model read the states of this target? */
+static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
+                                                 specdec_error *error)
+{
+    int i;
+
+    if (specdec__model_writes(m))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
+                             specdec__model_name(m));
+    if (m->reads.width != target->embedding)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
+                             m->reads.width, target->embedding);
+    for (i = 0; i < m->reads.count; i++)
+        if (m->reads.layers[i] > target->layers)
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states after %d layers, the target "
+                                 "has %d", m->reads.layers[i], target->layers);
+    if (m->embedding != target->embedding && !(m->token_embedding.type && m->output.type))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft, %d wide, has no %s of its own, and the "
+                             "target's is for %d", m->embedding, m->output.type ? "token_embd.weight" : "output.weight",
+                             target->embedding);
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_layer counted, *m = SPECDEC__TAKE(arena, specdec__draft_layer, 1);
+    const specdec__context *target = setup->target;
+    const specdec__model *model = d->model;
+    const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
+    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec__draft_pairs unused, *t;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+        return result;
+    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
+                          target->kv.type, setup->room, (int)size, arena);
+    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->taps.layers = model->reads.layers;
+    d->taps.count = model->reads.count;
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
+    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
+    for (i = 0; i < setup->room->views; i++) {
+        t = m->texts ? &m->texts[i] : &unused;
+        specdec__context_view(&t->view, setup->room, arena);
+        t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+    }
+    m->levels.logits = m->context.logits;
+    m->levels.stride = (size_t)m->context.output->rows;
+    m->levels.begin = specdec__draft_layer_begin;
+    m->levels.run = specdec__draft_layer_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_layer_kind = {
+    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+
+static const specdec__drafter_kind specdec__draft_heads_kind = {
+    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
+    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
+    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL};

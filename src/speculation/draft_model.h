@@ -1,0 +1,240 @@
+/* --- the draft model ---------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/pool.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "draft.h"
+#include "levels.h"
+#include "../cluster/draft_remote.h"
+
+/* A model reads no text that is longer than what it was trained on: of a longer one its first tokens and the last ones,
+   as if nothing were between them. The attention sinks of StreamingLLM (Xiao et al. 2024, arXiv 2309.17453); the last
+   ones are read anew, half a window at a time, so each has the place that it has in the window. */
+#define SPECDEC__DRAFT_SINKS 16
+
+typedef struct specdec__draft_model {
+    specdec__levels levels;
+    specdec__view *views; /* (texts) */
+    int *skipped;         /* (texts): tokens of the text between the sinks and those behind them */
+    specdec__context context;
+    int window;           /* tokens that it reads, at most */
+    int threads;          /* that it has buffers for */
+} specdec__draft_model;
+
+/* Leaves out so many more tokens behind the sinks that the first count tokens of a text fit the window. */
+static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count)
+{
+    specdec__view *view = &m->views[at];
+
+    if (count - m->skipped[at] <= m->window)
+        return;
+    m->skipped[at] = count - SPECDEC__DRAFT_SINKS - (m->window - SPECDEC__DRAFT_SINKS) / 2;
+    specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
+}
+
+/* Runs the first count tokens of a text, those that it reads, through the model. wanted: the last one's logits. */
+static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
+                                                int wanted, specdec_error *error)
+{
+    specdec__view *view = &m->views[at];
+    const int most = m->context.most, keys = count - m->skipped[at];
+    const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
+    specdec__rows rows = specdec__forward_wanted(sinks); /* none of the sinks */
+    specdec_result result = SPECDEC_OK;
+
+    if (view->length < sinks)
+        result = specdec__forward_text(&m->context, view, text, sinks, most, &rows, NULL, error);
+    rows.from = wanted ? keys - 1 : keys;
+    return result ? result
+                  : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
+}
+
+/* Runs committed text through the draft model, so that its cache holds all of it that fits. */
+static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    specdec__view *view = &m->views[p->at];
+
+    specdec__draft_model_skip(m, p->at, p->count);
+    if (view->length >= p->count - m->skipped[p->at])
+        specdec__view_truncate(view, &m->context.kv, p->count - m->skipped[p->at] - 1);
+    return specdec__draft_model_text(m, p->at, p->text, p->count, 1, error);
+}
+
+static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    specdec__context *c = &m->context;
+    specdec__batch batch;
+
+    specdec__levels_put(&m->levels, c, p, candidates, from, count);
+    batch = specdec__forward_alone(c, &m->views[p->at], from, from + count);
+    return specdec__forward(c, &batch, error);
+}
+
+static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    const int32_t *nodes = specdec__draft_nodes(&m->levels, p);
+    int kept[SPECDEC_TREE_MAX_DEPTH], i;
+
+    for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
+        kept[i] = nodes[path[i]];
+    specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
+}
+
+/* Adds a number to path[n], rising. */
+static void specdec__draft_insert(int *path, int n, int number)
+{
+    for (; n > 0 && path[n - 1] > number; n--)
+        path[n] = path[n - 1];
+    path[n] = number;
+}
+
+/* Nodes that nobody wants any more keep their numbers and places until half of these are taken. */
+static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    specdec__context *c = &m->context;
+    int32_t *nodes = specdec__draft_nodes(&m->levels, p);
+    const int count = p->depth[root], all = 2 * (p->ran - count) <= c->most;
+    int at, i, stay = all ? -1 : 0;
+
+    for (at = root; at > 0; at = p->tree.parents[at])
+        c->path[p->depth[at] - 1] = nodes[at];
+    specdec__levels_reroot(&m->levels, p, root);
+    for (i = 1; i < p->tree.n && !all; i++)
+        if (nodes[i] >= 0)
+            specdec__draft_insert(c->path + count, stay++, nodes[i]);
+    for (i = 1; i < p->tree.n; i++)
+        if (nodes[i] >= 0)
+            nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
+    p->ran = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->ran);
+}
+
+static void specdec__draft_model_move(specdec__drafter *d, specdec__pool *pool, int threads)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+
+    m->context.pool = pool;
+    m->context.threads = specdec__min_int(threads, m->threads);
+}
+
+static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    int keys = length - m->skipped[at];
+
+    (void)text;
+    if (m->skipped[at] && keys <= SPECDEC__DRAFT_SINKS) { /* it may all be read again */
+        keys = specdec__min_int(length, SPECDEC__DRAFT_SINKS);
+        m->skipped[at] = 0;
+    }
+    specdec__view_truncate(&m->views[at], &m->context.kv, keys);
+}
+
+static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    int keys = length - m->skipped[of];
+
+    m->skipped[at] = keys > SPECDEC__DRAFT_SINKS ? m->skipped[of] : 0;
+    keys = m->skipped[of] == m->skipped[at] ? keys : specdec__min_int(length, SPECDEC__DRAFT_SINKS);
+    keys = specdec__min_int(keys, m->views[of].length);
+    if (specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+        return;
+    specdec__view_truncate(&m->views[at], &m->context.kv, 0);
+    m->skipped[at] = 0;
+}
+
+/* A token costs what its weights do. */
+static double specdec__draft_model_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    return (double)d->model->weight_bytes / (double)target->weight_bytes;
+}
+
+static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_model *m = (const specdec__draft_model *)d->state;
+    const int keys = count - m->skipped[at];
+
+    return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
+}
+
+static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__proposal *p, int count,
+                                                specdec_error *error)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+
+    specdec__draft_model_skip(m, p->at, p->count);
+    return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
+}
+
+/* Tokens of text that it may read: as it was trained, less a tree. Texts no longer than that it reads whole. */
+static int specdec__draft_model_window(const specdec__model *model, const specdec__draft_setup *setup)
+{
+    const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
+
+    return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->length);
+}
+
+static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_model counted, *m = SPECDEC__TAKE(arena, specdec__draft_model, 1);
+    const specdec_config *config = setup->config;
+    const specdec__context *target = setup->target;
+    specdec__room room = *setup->room;
+    specdec_result result;
+    specdec__view view;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (!specdec__model_writes(d->model))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
+                             specdec__model_name(d->model));
+    if ((result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+        return result;
+    m->window = specdec__draft_model_window(d->model, setup);
+    room.length = specdec__min_int(room.length, m->window + config->tree_depth);
+    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
+                          &room, config->tree_size, arena);
+    m->views = SPECDEC__TAKE(arena, specdec__view, room.views);
+    m->skipped = SPECDEC__TAKE(arena, int, room.views);
+    m->threads = setup->threads;
+    for (i = 0; i < room.views; i++)
+        specdec__context_view(m->views ? &m->views[i] : &view, &room, arena);
+    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    m->levels.logits = m->context.logits;
+    m->levels.stride = (size_t)d->model->output.rows;
+    m->levels.begin = specdec__draft_model_begin;
+    m->levels.run = specdec__draft_model_run;
+    return SPECDEC_OK;
+}
+
+/* The context of a draft model. */
+static specdec__context *specdec__draft_model_context(specdec__drafter *d)
+{
+    return &((specdec__draft_model *)d->state)->context;
+}
+
+/* What a text that begins like another one takes over of it; nothing where there is one text. */
+#define SPECDEC__SHARES(function) (SPECDEC__STREAMS ? (function) : NULL)
+
+static const specdec__drafter_kind specdec__draft_model_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
+    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
+    specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
+    NULL, NULL};

@@ -1,0 +1,226 @@
+/* --- two levels: the target with a small cache, for which somebody else drafts --------------------------------------
+
+   TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
+   them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
+   level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it. */
+
+#pragma once
+#include "../base/base.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/step.h"
+#include "tree.h"
+#include "retrieve.h"
+#include "draft.h"
+#include "levels.h"
+#include "draft_model.h"
+#include "draft_ngram.h"
+
+#define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
+#define SPECDEC__RECALL_WINDOW 256 /* tokens of text that its draft model reads */
+#define SPECDEC__RECALL_SHARE 8    /* of the context, that is kept if the caller does not say */
+#define SPECDEC__RECALL_LEAST 64   /* tokens that are kept then */
+
+typedef struct specdec__draft_recall {
+    specdec__levels levels;
+    specdec__retrieval cache;
+    specdec__drafter inner;    /* drafts for the small cache */
+    specdec__proposal p;       /* with this, for one text after the other */
+    specdec_sampling sampling; /* of the first level */
+    int nodes;                 /* of its trees */
+} specdec__draft_recall;
+
+/* The first n nodes of the best tree of 8 for a middling acceptance. */
+static void specdec__draft_recall_tree(specdec_tree *tree, int n)
+{
+    static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
+    static const signed char ranks[SPECDEC__RECALL_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
+
+    for (tree->n = 0; tree->n < n; tree->n++)
+        specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
+}
+
+/* What the first level's drafter proposes behind a chain of so many tokens becomes a step of the small cache, as far as
+   the chain has places behind it. */
+static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
+                                                specdec_error *error)
+{
+    specdec__proposal *q = &m->p;
+    specdec__context *c = specdec__retrieve_context(&m->cache);
+    specdec__batch batch;
+    specdec_result result;
+    int i;
+
+    q->at = p->at;
+    q->levels = p->tree.n - 1 - done;
+    q->most = m->nodes;
+    q->stays = 0;
+    specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
+    if (m->inner.kind->cost)
+        specdec__draft_recall_tree(&q->tree, m->nodes);
+    specdec_tree_depth(&q->tree, q->depth);
+    while (q->depth[q->tree.n - 1] >= q->levels)
+        q->tree.n--;
+    if (q->levels > 1 && (result = m->inner.kind->fill(&m->inner, q, error)) != SPECDEC_OK)
+        return result;
+    for (i = 0; i < q->tree.n; i++) {
+        c->tokens[i] = specdec__max_int(q->tokens[i], 0);
+        c->parents[i] = q->tree.parents[i];
+    }
+    batch = specdec__forward_alone(c, &m->cache.texts[p->at].view, 0, q->tree.n);
+    return specdec__forward(c, &batch, error);
+}
+
+/* Walks the first level's tree: each token that the small cache chooses is the next of the chain, of which *done are
+   there. */
+static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
+{
+    specdec__proposal *q = &m->p;
+    int path[SPECDEC__RECALL_NODES], length = 0, node = 0, k;
+    int32_t own[SPECDEC__RECALL_NODES];
+
+    for (;;) {
+        own[length] = node;
+        path[length++] = node;
+        specdec__draft_children(&m->levels, p, *done, node);
+        if (p->tokens[*done + 1] < 0 || ++*done == p->tree.n - 1)
+            break;
+        for (k = specdec__tree_child(&q->tree, node, node + 1); k < q->tree.n && q->tokens[k] != p->tokens[*done];)
+            k = specdec__tree_child(&q->tree, node, k + 1);
+        if (k >= q->tree.n)
+            break;
+        node = k;
+    }
+    specdec__view_commit(&m->cache.texts[p->at].view, &m->cache.context.kv, path, length);
+    if (m->inner.kind->commit && q->tree.n > 1)
+        m->inner.kind->commit(&m->inner, q, own + 1, length - 1);
+}
+
+static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_recall *m = (specdec__draft_recall *)d->state;
+    int done = 0, before = -1, i;
+    specdec_result result;
+
+    if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
+        return SPECDEC_ERROR_CONTEXT;
+    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_CONTEXT;
+    m->levels.chooser.sampling = p->sampling;
+    m->sampling = *p->sampling;
+    if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
+        m->sampling.temperature = 0;
+    else if (p->rule != SPECDEC_RULE_COUPLED)
+        m->sampling.seed = specdec__draft_seed(p->sampling, p->rule, 1);
+    for (i = 1; i < p->tree.n; i++)
+        p->tokens[i] = -1;
+    while (!result && done < p->tree.n - 1 && done > before) {
+        before = done;
+        result = specdec__draft_recall_run(m, p, done, error);
+        if (!result)
+            specdec__draft_recall_walk(m, p, &done);
+    }
+    if (m->inner.kind->truncate)
+        m->inner.kind->truncate(&m->inner, p->at, p->text, p->count);
+    if (result) /* chunks may be missing */
+        specdec__retrieve_forget(&m->cache, p->at);
+    return result;
+}
+
+static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_recall *m = (specdec__draft_recall *)d->state;
+    specdec__retrieved *t = &m->cache.texts[at];
+
+    if (length < t->from + t->exact)
+        specdec__retrieve_forget(&m->cache, at);
+    if (m->inner.kind->truncate)
+        m->inner.kind->truncate(&m->inner, at, text, length);
+}
+
+static void specdec__draft_recall_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_recall *m = (specdec__draft_recall *)d->state;
+
+    if (m->inner.kind->share)
+        m->inner.kind->share(&m->inner, at, of, length);
+}
+
+static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t *text)
+{
+    specdec__draft_recall *m = (specdec__draft_recall *)d->state;
+
+    specdec__retrieve_forget(&m->cache, at);
+    if (m->inner.kind->end)
+        m->inner.kind->end(&m->inner, at, text);
+    else if (m->inner.kind->truncate)
+        m->inner.kind->truncate(&m->inner, at, text, 0);
+}
+
+/* A level is a step of the target with few keys, for two tokens or so. */
+static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    (void)d;
+    (void)target;
+    return 0.5;
+}
+
+static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int count)
+{
+    (void)at;
+    return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
+}
+
+/* The drafter of the first level: the draft model, if there is one, else n-grams. */
+static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
+                                                  const specdec__draft_setup *setup, specdec__arena *arena,
+                                                  specdec_error *error)
+{
+    const int size = m->nodes;
+    specdec__draft_setup inner = *setup;
+
+    if (!SPECDEC__NGRAMS && !d->model)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
+                             "SPECDEC_NO_NGRAM leaves n-grams out of this build");
+    m->inner.kind = d->model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
+    m->inner.model = d->model;
+    m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
+    inner.capacity = size;
+    inner.window = SPECDEC__RECALL_WINDOW;
+    specdec__draft_take(&m->p, size, size, arena);
+    return m->inner.kind->init(&m->inner, &inner, arena, error);
+}
+
+static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                 specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_recall counted, *m = SPECDEC__TAKE(arena, specdec__draft_recall, 1);
+    const specdec__context *target = setup->target;
+    const specdec_config *config = setup->config;
+    const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
+    const int share = setup->room->length / SPECDEC__RECALL_SHARE;
+    const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
+    specdec_result result;
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (target->kv.span[SPECDEC__WINDOW].layers)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
+                             "layers see the whole text");
+    specdec__levels_init(&m->levels, target->model, setup, arena);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->most);
+    specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
+    if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
+        return result;
+    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->inner.kv_bytes;
+    m->levels.logits = m->cache.logits;
+    m->levels.stride = (size_t)target->output->rows;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_recall_kind = {
+    offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
+    specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
+    SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};

@@ -1,0 +1,34 @@
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "draft.h"
+#include "../cluster/draft_remote.h"
+#include "draft_model.h"
+#include "draft_heads.h"
+#include "draft_layer.h"
+#include "draft_ngram.h"
+#include "draft_recall.h"
+
+#define SPECDEC__WITH_MODEL 1
+#define SPECDEC__WITH_HEADS SPECDEC__HEADS
+#define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
+#define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
+
+/* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
+static const struct {
+    const char *name;
+    const specdec__drafter_kind *kind;
+} specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? &specdec__draft_##kind##_kind : NULL},
+    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
+#undef SPECDEC__DRAFTER
+};
+
+/* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
+static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
+{
+    return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,145 @@
+/* =====================================================================================================================
+ * >>heads (private): runs heads, which guess the next tokens from a state of the target, level by level.
+ *     May call: >>base >>pool >>quant >>op >>model >>forward
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/pool.h"
+#include "../quant/encode.h"
+#include "../base/op.h"
+#include "../model/model.h"
+#include "../forward/context.h"
+#include "../forward/multiply.h"
+#include "../forward/rows.h"
+#include "../forward/step.h"
+
+/* A file of heads with what a level of a tree needs. */
+typedef struct specdec__heads {
+    float blend;              /* by how much a row of the table counts */
+    float *input;             /* (most, stride of the wider): what a level reads */
+    float *inner;             /* (most, stride of states): its states */
+    float *table;             /* (threads, inner): a row of the table */
+    float *ones;              /* (inner) */
+    float *logits;            /* (most, output rows) */
+    /* the level under way */
+    int level, n;
+    const int32_t *tokens;    /* (n): what came of the level before */
+    specdec__context context; /* of it, only what matrices need */
+} specdec__heads;
+
+SPECDEC__FOR_SIZE
+
+/* Tokens that a row of logits is about: all heads have as many. */
+static int specdec__heads_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
+
+static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
+                                int threads, int most, specdec__arena *arena)
+{
+    specdec__context *c = &h->context;
+    const int inner = model->feed_forward, widest = specdec__max_int(inner, model->embedding);
+    const double s = specdec__exp_double(-0.34657359027997264 / model->guesses); /* 2^(-1 / 2n) */
+    const double square = (1 - s * s) * inner / 2;
+    int i;
+
+    memset(h, 0, sizeof *h);
+    c->model = model;
+    c->kernels = target->kernels;
+    c->pool = target->pool;
+    c->threads = threads;
+    c->scratch = target->scratch;
+    specdec__columns_take(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
+    h->blend = (float)(square * specdec__inverse_root(square) / s);
+    h->input = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(widest));
+    h->inner = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(inner));
+    h->table = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)inner);
+    h->ones = SPECDEC__TAKE(arena, float, inner);
+    h->logits = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)most,
+                                                              (size_t)specdec__heads_rows(model)));
+    for (i = 0; h->ones && i < inner; i++)
+        h->ones[i] = 1;
+}
+
+/* The width of what a level reads. */
+static int specdec__heads_width(const specdec__model *m, int level)
+{
+    return level && m->speculator->follow ? m->feed_forward : m->embedding;
+}
+
+/* A thread's rows of products become states. */
+static void specdec__heads_states(specdec__heads *h, int thread)
+{
+    const specdec__context *c = &h->context;
+    const specdec__model *m = c->model;
+    const specdec__layer *l = &m->layer[m->tied ? 0 : h->level];
+    const int inner = m->feed_forward, width = specdec__heads_width(m, h->level);
+    float *row = h->table + (size_t)thread * (size_t)inner;
+    int i;
+
+    for (i = thread; i < h->n; i += specdec__pool_active(c->pool)) {
+        float *z = h->inner + (size_t)i * (size_t)specdec__forward_stride(inner);
+
+        if (m->speculator->table) {
+            specdec__quant_to_float(l->table.type, l->table.file + (size_t)h->tokens[i] * l->table.row_bytes,
+                                    (size_t)inner, row);
+            c->kernels->add_scaled(z, h->blend, row, inner);
+        }
+        if (m->speculator->norm)
+            c->kernels->norm(z, l->vector[SPECDEC__HEAD_NORM], m->epsilon, inner, 0, inner, z);
+        c->kernels->add_scaled(z, 1, l->vector[SPECDEC__HEAD_BIAS], inner);
+        c->kernels->activate[m->speculator->activation](z, h->ones, inner);
+        if (m->speculator->adds)
+            c->kernels->add_scaled(z, 1, h->input + (size_t)i * (size_t)specdec__forward_stride(width), inner);
+    }
+}
+
+static void specdec__heads_worker(void *argument, int thread)
+{
+    specdec__heads *h = (specdec__heads *)argument;
+    specdec__context *c = &h->context;
+    const specdec__model *m = c->model;
+    const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
+    const int stride = specdec__forward_stride(m->feed_forward);
+    specdec__input in = specdec__forward_input(
+        h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL);
+    specdec__output t;
+
+    t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
+    t.bias = NULL;
+    t.out = h->inner;
+    t.stride = (size_t)stride;
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return;
+    specdec__heads_states(h, thread);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    in = specdec__forward_input(h->inner, h->n, stride, NULL);
+    t.matrix = &m->layer[m->tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
+    t.out = h->logits;
+    t.stride = (size_t)specdec__heads_rows(m);
+    specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+SPECDEC__FOR_SPEED
+
+/* Runs head number `level` on n rows of h->input behind these tokens: states lie in h->inner, logits in h->logits. The
+   input of level 0 is normed first where heads want that. */
+static specdec_result specdec__heads_run(specdec__heads *h, int level, const int32_t *tokens, int n,
+                                         specdec_error *error)
+{
+    const specdec__context *c = &h->context;
+    const specdec__model *m = c->model;
+    int i;
+
+    h->level = level;
+    h->tokens = tokens;
+    h->n = n;
+    for (i = 0; i < n && m->input_norm && !level; i++) {
+        float *x = h->input + (size_t)i * (size_t)specdec__forward_stride(m->embedding);
+
+        c->kernels->norm(x, m->input_norm, m->epsilon, m->embedding, 0, m->embedding, x);
+    }
+    if (specdec__pool_run(c->pool, c->threads, specdec__heads_worker, h))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    return SPECDEC_OK;
+}

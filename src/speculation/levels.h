@@ -1,0 +1,335 @@
+/* --- level by level ----------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/op.h"
+#include "../text/load.h"
+#include "../model/model.h"
+#include "../forward/context.h"
+#include "sample.h"
+#include "tree.h"
+#include "draft.h"
+
+/* What drafters have in common that run something once for each level of a tree. Their state begins with this. */
+typedef struct specdec__levels {
+    specdec__chooser chooser;
+    int vocab;         /* tokens that may be proposed: those that target and drafter share */
+    int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
+    int id_count;
+    float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
+    int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
+    int capacity;
+    const float *logits; /* rows of what was run last, `stride` floats apart */
+    size_t stride;
+    /* Makes ready for a text's proposal; row 0 becomes that of the root. */
+    specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
+    /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
+    specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
+                          int from, int count, specdec_error *error);
+} specdec__levels;
+
+/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
+   first is what plain decoding writes. */
+static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
+                           int recent_count,
+                           int k, specdec_candidate *best)
+{
+    const specdec_sampling *s = chooser->sampling;
+    specdec__row row;
+
+    if (!(s->temperature > 0) && !specdec__sample_alters(s))
+        return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
+    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
+        return 0;
+    return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);
+}
+
+/* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
+   path. */
+static int specdec__draft_path(const specdec__proposal *p, int node)
+{
+    int length = p->count + p->depth[node], at;
+
+    for (at = node; at > 0; at = p->tree.parents[at])
+        p->text[p->count + p->depth[at] - 1] = p->tokens[at];
+    return length;
+}
+
+SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
+{
+    return m->nodes + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
+static const float *specdec__draft_row(const specdec__levels *m, int i)
+{
+    const float *row = m->logits + (size_t)i * m->stride;
+    int j;
+
+    if (!m->ids)
+        return row;
+    for (j = 0; j < m->id_count; j++)
+        if (m->ids[j] < m->vocab)
+            m->whole[m->ids[j]] = row[j];
+    return m->whole;
+}
+
+/* The noise that children of so many ranks are drawn with when a rule of rejection decides: not the target's. */
+static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
+{
+    const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
+
+    return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
+}
+
+/* Draws count children for a rejection rule, and notes the distribution they come from. Without replacement, tokens
+   whose share is 0 are left out: they are no draws from it. Returns how many there are. */
+static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+                               int length, int count, specdec_candidate *best)
+{
+    const specdec_sampling *s = m->chooser.sampling;
+    float *q = p->distributions + (size_t)node * (size_t)m->vocab_rows;
+    specdec__row row;
+    int i, found, drawn = 0;
+
+    if (specdec__row_init(&row, m->chooser.kernels, s, m->chooser.items, logits, m->vocab, p->text, length))
+        return 0;
+    specdec__row_weights(&row, q);
+    if (p->rule == SPECDEC_RULE_SEQUOIA) {
+        found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
+        for (i = 0; i < found; i++)
+            if (q[best[i].token] > 0)
+                best[drawn++] = best[i];
+        return drawn;
+    }
+    for (i = 0; i < count; i++)
+        specdec__row_top(&row, specdec__draft_seed(s, p->rule, i + 1), (uint64_t)length, 1, &best[i]);
+    return count;
+}
+
+/* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
+static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
+                                    int length, int count, specdec_candidate *best)
+{
+    specdec_candidates candidates;
+
+    candidates.items = m->chooser.items;
+    if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
+        return 0;
+    candidates.greedy = 1;
+    return specdec_sample_top(&candidates, 0, 0, count, best);
+}
+
+/* The tokens that become children of a node, as the rule wants them; length: of the text up to there. Returns how many
+   there are. */
+static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+                               int length, int count, specdec_candidate *best)
+{
+    if (!SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED)
+        return specdec__choose(&m->chooser, logits, m->vocab, p->text, length, count, best);
+    return p->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, p, logits, length, count, best)
+                                         : specdec__draft_draw(m, p, node, logits, length, count, best);
+}
+
+/* Chooses the children of a node from a row of what was run. */
+static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
+{
+    const specdec_tree *tree = &p->tree;
+    const float *logits = specdec__draft_row(m, at);
+    specdec_candidate best[SPECDEC__MAX_CHILDREN];
+    int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__draft_path(p, node), found;
+
+    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+        count++;
+    found = specdec__draft_best(m, p, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+        p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
+}
+
+/* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will
+   choose from, too. Not for rules that ask for children of a certain distribution. */
+static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
+{
+    specdec_candidate best[SPECDEC__OFFERS];
+    const float *logits = specdec__draft_row(m, row);
+    const int length = specdec__draft_path(p, node);
+    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    float weight[SPECDEC__OFFERS], total = 0;
+    const int found = specdec__draft_best(m, p, node, logits, length, most, best);
+    int i;
+
+    for (i = 0; i < found; i++) {
+        float below = best[i].logit - best[0].logit;
+
+        weight[i] = i && !(below > -80) ? 0 : specdec__exp(i ? below : 0);
+        total += weight[i];
+    }
+    for (i = 0; i < found; i++) {
+        int at = p->tree.n++;
+
+        specdec__tree_put(&p->tree, at, node, i + 1);
+        p->tokens[at] = best[i].token;
+        p->depth[at] = p->depth[node] + 1;
+        p->share[at] = weight[i] / total;
+        p->extended[at] = 0;
+        specdec__draft_nodes(m, p)[at] = -1;
+    }
+}
+
+/* Runs candidates, which get the places from `from` on. */
+static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
+                                         int from, int count, specdec_error *error)
+{
+    specdec__levels *m = (specdec__levels *)d->state;
+    int32_t *nodes = specdec__draft_nodes(m, p);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < count; i++)
+        nodes[candidates[i]] = from + i;
+    result = m->run(d, p, candidates, from, count, error);
+    for (i = 0; result && i < count; i++)
+        nodes[candidates[i]] = -1;
+    return result;
+}
+
+/* Row 0 becomes the root's, and nothing else has been run. */
+static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__levels *m = (specdec__levels *)d->state;
+
+    memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
+    m->chooser.sampling = p->sampling;
+    return m->begin(d, p, error);
+}
+
+/* All nodes of a level that have children run together. */
+static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    specdec__levels *m = (specdec__levels *)d->state;
+    const specdec_tree *tree = &p->tree;
+    specdec_result result = specdec__draft_root(d, p, error);
+    int32_t level[SPECDEC__MAX_TREE];
+    int from, to, i, count, n = 0;
+
+    if (result)
+        return result;
+    for (i = 1; i < tree->n; i++)
+        p->tokens[i] = -1;
+    specdec__draft_children(m, p, 0, 0);
+    for (from = 1; from < tree->n && p->depth[from] < d->levels; from = to, n += count) {
+        count = 0;
+        for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++)
+            if (p->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
+                level[count++] = to;
+        if (count && (result = specdec__draft_run(d, p, level, n, count, error)) != SPECDEC_OK)
+            return result;
+        for (i = 0; i < count; i++)
+            specdec__draft_children(m, p, level[i], i);
+    }
+    return SPECDEC_OK;
+}
+
+/* The root, or all chosen candidates, in one step. */
+static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
+                                                   specdec_error *error)
+{
+    specdec__levels *m = (specdec__levels *)d->state;
+    specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
+                                              : specdec__draft_run(d, p, p->chosen, p->ran, count, error);
+    int i;
+
+    for (i = 0; !result && i < count; i++) {
+        specdec__draft_offer(m, p, p->chosen[i], i);
+        p->extended[p->chosen[i]] = 1;
+    }
+    return result;
+}
+
+/* A candidate becomes the root: of the others those that descend from it stay. p->place[i]: what candidate i is now. */
+static void specdec__draft_reroot(specdec__proposal *p, int root)
+{
+    int32_t *now = p->place;
+    const int above = p->depth[root];
+    int i, n = 1;
+
+    memset(now, -1, (size_t)p->tree.n * sizeof *now);
+    now[root] = 0;
+    p->tokens[0] = p->tokens[root];
+    for (i = root + 1; i < p->tree.n; i++) {
+        const int parent = now[p->tree.parents[i]];
+
+        if (parent < 0)
+            continue;
+        specdec__tree_put(&p->tree, n, parent, p->tree.ranks[i]);
+        p->tokens[n] = p->tokens[i];
+        p->depth[n] = p->depth[i] - above;
+        p->share[n] = p->share[i];
+        p->extended[n] = p->extended[i];
+        now[i] = n++;
+    }
+    p->tree.n = n;
+}
+
+/* The same for candidates that are nodes of a drafter's context. */
+static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root)
+{
+    int32_t *nodes = specdec__draft_nodes(m, p);
+    const int known = p->tree.n;
+    int i;
+
+    specdec__draft_reroot(p, root);
+    for (i = root + 1; i < known; i++)
+        if (p->place[i] >= 0)
+            nodes[p->place[i]] = nodes[i];
+    nodes[0] = -1;
+}
+
+/* Candidates become nodes of a drafter's context, from number `from` on. */
+static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
+                                const int32_t *candidates, int from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int parent = p->tree.parents[candidates[i]];
+
+        c->tokens[from + i] = p->tokens[candidates[i]];
+        c->parents[from + i] = parent ? specdec__draft_nodes(m, p)[parent] : -1;
+    }
+}
+
+/* Refuses a model of another vocabulary than the target's. */
+static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
+                                                 const specdec__arena *arena, specdec_error *error)
+{
+    uint32_t different = 0;
+
+    if (!arena->base || specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) !=
+                            SPECDEC__VOCAB_DIFFERENT)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
+                         "target %d; they first differ at token %u", d->model->vocab_size, target->vocab_size,
+                         different);
+}
+
+/* Takes what a drafter of a model needs for all that. */
+static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
+                                 specdec__arena *arena)
+{
+    const specdec__model *target = setup->target->model;
+    int i;
+
+    m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
+    m->vocab_rows = target->vocab_size;
+    m->chooser.kernels = setup->target->kernels;
+    m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, m->vocab);
+    m->ids = model->ids;
+    m->id_count = model->id_count;
+    m->whole = m->id_count ? SPECDEC__TAKE(arena, float, m->vocab) : NULL;
+    for (i = 0; m->whole && i < m->vocab; i++)
+        m->whole[i] = specdec__float_from_bits(0xff800000u);
+    m->capacity = setup->capacity;
+    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+}

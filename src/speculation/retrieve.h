@@ -1,0 +1,319 @@
+/* =====================================================================================================================
+ * >>retrieve (private): the same model with a small cache: of a long text the chunks of keys that the newest queries
+ *     attend to most, by layer and kv head, chosen anew for every few guesses, and behind them the newest tokens. After
+ *     the retrieval cache of TriForce (Sun et al. 2024, arXiv 2404.11912).
+ *     May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/pool.h"
+#include "../kernel/kernel.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/attention.h"
+#include "sample.h"
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__RETRIEVE_ANEW 2 /* guesses of a chain after which chunks are chosen anew (docs/measured.md) */
+
+/* A text as the small cache holds it. */
+typedef struct specdec__retrieved {
+    specdec__view view;  /* first the chunks, then tokens of the text from number `from` on */
+    int from;            /* 0: the small cache holds nothing of it */
+    int exact;           /* of those tokens, how many are copies; what lies behind them was computed here */
+} specdec__retrieved;
+
+typedef struct specdec__retrieval {
+    const specdec__context *target;
+    float *logits;              /* (nodes of a step, vocab) */
+    specdec__retrieved *texts;  /* (texts) */
+    int chunk, chunks;          /* tokens of a chunk; how many are kept */
+    int recent, most;           /* tokens behind them: so many at first, and at most */
+    float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
+    specdec_candidate *chosen;  /* (threads, chunks) */
+    int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
+    specdec_candidate *largest; /* (threads, few): those dimensions */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
+    int candidates;             /* chunks of a text, at most; a multiple of 16 */
+    /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
+    void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
+                  int head, float *scores);
+    const specdec__view *whole; /* the text at work in the target's cache */
+    const specdec__view *view;  /* and in the small one */
+    int begun;                  /* chunks of it to choose from */
+    int anew;                   /* token number from which on chunks are to be chosen anew */
+    specdec__context context;   /* the target's, but for the cache and the logits */
+} specdec__retrieval;
+
+/* Whether a text of so many committed tokens is long enough for chunks to be left out. */
+static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
+{
+    return committed - r->recent >= 2 * r->chunks * r->chunk;
+}
+
+/* The small cache holds nothing of a text any more. */
+static void specdec__retrieve_forget(specdec__retrieval *r, int at)
+{
+    specdec__view_truncate(&r->texts[at].view, &r->context.kv, 0);
+    r->texts[at].from = 0;
+}
+
+/* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
+   small cache's from number `to` on. */
+static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
+{
+    const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
+    int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
+
+    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
+    for (i = 0; i < count; i += n) {
+        const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
+
+        for (n = 1; i + n < count && a[i + n] == a[i] + n && b[i + n] == b[i] + n &&
+             a[i + n] / SPECDEC__KEYS == page && b[i + n] / SPECDEC__KEYS == page_to; n++)
+            continue;
+        specdec__kv_copy_run(kv, specdec__kv_keys(kv, SPECDEC__WHOLE, page, layer, head), a[i] % SPECDEC__KEYS,
+                             specdec__kv_keys(own, SPECDEC__WHOLE, page_to, layer, head), b[i] % SPECDEC__KEYS, n);
+    }
+}
+
+/* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
+   first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
+   arXiv 2312.04985) for a quarter of the reads. */
+static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread, int head)
+{
+    const int group = c->model->heads / c->model->kv_heads, dim = c->kv.dim;
+    const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
+    float *sizes = c->scratch[thread].out;
+    int q, d;
+
+    memset(sizes, 0, (size_t)dim * sizeof *sizes);
+    for (q = 0; q < group; q++)
+        for (d = 0; d < dim; d++)
+            sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
+    specdec__sample_greedy(c->kernels, sizes, dim, r->few, r->largest + (size_t)thread * (size_t)r->few);
+}
+
+/* What up to four queries of row 0 attend to, while their softmax is under way. */
+typedef struct specdec__attending {
+    specdec__scratch *scratch;
+    const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
+    float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
+    int query, count;   /* the first of them, and how many */
+    float highest[4], sums[4][16];
+} specdec__attending;
+
+/* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
+static void specdec__retrieve_few(const specdec__context *c, const specdec__attending *t, const specdec__retrieval *r,
+                                  const unsigned char *keys)
+{
+    const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
+    int i;
+
+    for (i = 0; i < r->few; i++) {
+        const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
+        float *to = t->scratch->keys + i * SPECDEC__KEYS;
+
+        if (size == 4)
+            memcpy(to, row, SPECDEC__KEYS * sizeof *to);
+        else
+            c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
+    }
+    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+                       t->scratch->scores);
+}
+
+/* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
+static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+                                      const specdec__segment *a, const unsigned char *keys)
+{
+    float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
+    int q, k, at, end;
+
+    if (r->few)
+        specdec__retrieve_few(c, t, r, keys);
+    else
+        specdec__forward_tile_scores(c, t->scratch, keys, SPECDEC__KEYS,
+                                     specdec__forward_column(c, 0, t->query), t->count);
+    for (q = 0; q < t->count; q++, chunks += r->candidates) {
+        for (k = 0; k < a->length; k++)
+            weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
+        factor = c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]);
+        if (factor < 1)
+            c->kernels->scale(chunks, factor, r->candidates);
+        for (k = 0; k < a->length;) {
+            at = (a->start + k) / r->chunk;
+            end = specdec__min_int(a->length, (at + 1) * r->chunk - a->start);
+            for (; k < end; k++)
+                chunks[at] += weights[k];
+        }
+    }
+}
+
+/* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
+   text, in few dimensions or all. scores (candidates), and behind them room for four rows more. TriForce takes the
+   product of queries and mean keys, which guesses worse (docs/measured.md). */
+static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                                     const specdec__layer *layer, int head, float *scores)
+{
+    const int group = c->model->heads / c->model->kv_heads;
+    const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
+    const size_t row = (size_t)r->candidates * sizeof *scores;
+    specdec__attending t;
+    int i, q;
+
+    memset(scores, 0, row);
+    t.scratch = &c->scratch[thread];
+    t.largest = r->largest + (size_t)thread * (size_t)r->few;
+    t.chunks = scores + r->candidates;
+    specdec__retrieve_dimensions(c, r, thread, head);
+    for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
+        t.count = specdec__min_int(4, (head + 1) * group - t.query);
+        memset(t.sums, 0, sizeof t.sums);
+        memset(t.chunks, 0, 4 * row);
+        for (q = 0; q < t.count; q++) {
+            t.highest[q] = SPECDEC__NO_SCORE;
+            for (i = 0; i < r->few; i++)
+                t.scratch->queries[q * r->few + i] =
+                    c->rotated[(t.query + q) * c->kv.dim + t.largest[i].token];
+        }
+        for (i = 0; i < s->count; i++)
+            specdec__retrieve_segment(c, &t, r, &s->at[i],
+                                      specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, s->at[i].page, layer->place,
+                                                       head));
+        for (q = 0; q < t.count; q++)
+            c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
+                                   r->candidates);
+    }
+}
+
+/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equals the
+   earlier one. */
+static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
+                                     specdec_candidate *chosen)
+{
+    scores[0] = -SPECDEC__NO_SCORE;
+    specdec__sample_greedy(kernels, scores, count, kept, chosen);
+}
+
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were. */
+static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__retrieval *r = (specdec__retrieval *)c->recalls;
+    float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
+    specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
+    int head, end = 0, i;
+
+    while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
+        for (; head < end; head++) {
+            r->score(c, r, thread, layer, head, scores);
+            specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
+            for (i = 0; i < r->chunks; i++)
+                specdec__retrieve_copy(r, layer->place, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
+        }
+}
+
+/* Lays out small caches of `budget` tokens, for steps of so many nodes. */
+static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
+                                   int budget, int chunk, int nodes, specdec__arena *arena)
+{
+    specdec__room room = *whole;
+    specdec__view view;
+    int longest, i;
+
+    memset(r, 0, sizeof *r);
+    r->target = target;
+    r->score = specdec__retrieve_scores;
+    r->chunk = chunk;
+    r->recent = specdec__max_int(budget / 8, 4);
+    /* those that do not fill a chunk lie with them */
+    r->most = r->recent + specdec__max_int(specdec__max_int(budget / 32, 8), chunk);
+    r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
+    r->candidates = specdec__round_up(room.length / chunk + 1, 16);
+    room.length = r->chunks * chunk + r->most;
+    room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
+    room.most = specdec__max_int(nodes, r->most);
+    specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
+    room.most += r->chunks * chunk;
+    r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
+    for (i = 0; i < room.views; i++)
+        specdec__context_view(r->texts ? &r->texts[i].view : &view, &room, arena);
+    if (!specdec__kv_types[target->kv.type].tiles)
+        r->few = specdec__max_int(target->kv.dim / 4, 16);
+    r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
+    r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
+    r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
+    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few);
+    longest = specdec__max_int(r->chunks * chunk, r->most);
+    r->path = SPECDEC__TAKE(arena, int, longest);
+    for (i = 0; r->path && i < longest; i++)
+        r->path[i] = i;
+}
+
+/* Makes room in the small cache for n more tokens, which somebody else is going to write. Returns 0 if it has none. */
+static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
+{
+    if (n && !specdec__view_reserve(view, &r->context.kv, n))
+        return 0;
+    specdec__view_commit(view, &r->context.kv, r->path, n);
+    return 1;
+}
+
+/* Makes the small cache ready for a chain behind the committed tokens of a text: places of chunks, which the next step
+   chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
+static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
+{
+    specdec__retrieved *t = &r->texts[at];
+    const int kept = r->chunks * r->chunk, committed = whole->length;
+    int layer, head, n, i, from;
+
+    r->whole = whole;
+    r->view = &t->view;
+    if (!t->from || committed - t->from > r->most || committed < t->from + t->exact) {
+        specdec__retrieve_forget(r, at);
+        if (!specdec__retrieve_room(r, &t->view, kept))
+            return 0;
+        t->from = t->view.position = (committed - r->recent) / r->chunk * r->chunk;
+        t->exact = 0;
+    }
+    r->begun = t->from / r->chunk;
+    r->anew = 0;
+    specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
+    n = committed - t->from - t->exact;
+    if (!specdec__retrieve_room(r, &t->view, n))
+        return 0;
+    for (layer = 0; layer < r->context.kv.span[SPECDEC__WHOLE].layers; layer++)
+        for (head = 0; head < r->context.kv.kv_heads; head++)
+            for (i = 0; i < n; i += SPECDEC__KEYS) {
+                from = t->exact + i;
+                specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
+                                       specdec__min_int(SPECDEC__KEYS, n - i));
+            }
+    t->exact += n;
+    return 1;
+}
+
+/* The target's context of now, with the small cache, for a step behind the end of its view; the step chooses chunks by
+   its first node if the last ones were chosen for enough guesses. */
+static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
+{
+    const specdec__kv kv = r->context.kv;
+    const int stale = r->view->position >= r->anew;
+
+    r->context = *r->target;
+    r->context.kv = kv;
+    r->context.recall = stale ? specdec__retrieve_layer : NULL;
+    r->context.recalls = r;
+    r->context.logits = r->logits;
+    r->context.taps[0].out = r->context.taps[1].out = NULL;
+    if (stale)
+        r->anew = r->view->position + SPECDEC__RETRIEVE_ANEW;
+    return &r->context;
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,513 @@
+/* =====================================================================================================================
+ * >>verify (private): the acceptance rules, one small function each, and the walk down a token tree.
+ * May call: >>base >>kernel >>sample >>tree
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "sample.h"
+#include "tree.h"
+
+SPECDEC__FOR_SIZE
+static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
+{
+    verdict->child = child;
+    verdict->token = token;
+}
+
+void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token)
+{
+    int i;
+
+    if (!verdict)
+        return;
+    specdec__verify_take(verdict, -1, token);
+    for (i = 0; children && i < child_count && verdict->child < 0; i++)
+        if (children[i] == token)
+            verdict->child = i;
+}
+
+#if SPECDEC__VERIFIERS
+/* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
+   token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
+   b, c >= 0. */
+typedef struct specdec__verify_state {
+    specdec__residuals_function *residuals;
+    const specdec_choice *choice;
+    float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
+    double draft_share;
+    double uniform_share;
+    double target_total; /* sum of the residuals */
+    double draft_total;  /* sum of the draft's weights that are left */
+    int excluded;        /* children before this one are used up, if the draft draws without replacement */
+    int uniform_from;    /* children from here on are uniform draws, Q being used up; INT32_MAX: none */
+} specdec__verify_state;
+
+/* The residual of one token, unnormalised. */
+SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *state, int token)
+{
+    double q = state->choice->draft ? (double)state->choice->draft[token] : 0.0;
+    double rest = (double)state->choice->target[token] - (double)state->share_high * q;
+
+    rest = rest - (double)state->share_low * q;
+    rest = rest - state->uniform_share;
+    return rest > 0.0 ? rest : 0.0;
+}
+
+/* Does rejecting child i use up a token: could the draft have drawn it? */
+SPECDEC__INLINE int specdec__verify_used(const specdec__verify_state *state, int i)
+{
+    return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
+}
+
+/* The smallest used-up token that is not below from; vocab when there is none. */
+static int specdec__verify_next_used(const specdec__verify_state *state, int from)
+{
+    int i, next = state->choice->vocab;
+
+    for (i = 0; i < state->excluded; i++) {
+        int token = state->choice->children[i];
+
+        if (token >= from && token < next && specdec__verify_used(state, i))
+            next = token;
+    }
+    return next;
+}
+
+#define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
+#define SPECDEC__VERIFY_RUN 512  /* tokens between looks at a running sum */
+
+/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
+   the target's probabilities stand in for the draft's; the weights are not used then. */
+static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals,
+                                double *weights)
+{
+    const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
+
+    for (; from < to && (from % SPECDEC__VERIFY_LANES || to - from < SPECDEC__VERIFY_LANES); from++) {
+        residuals[from % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, from);
+        weights[from % SPECDEC__VERIFY_LANES] += (double)draft[from];
+    }
+    if (from < to)
+        state->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low,
+                         state->uniform_share, residuals, weights);
+}
+
+static double specdec__verify_total(const double *lanes)
+{
+    double total = 0.0;
+    int i;
+
+    for (i = 0; i < SPECDEC__VERIFY_LANES; i++)
+        total += lanes[i];
+    return total;
+}
+
+/* Sums the residuals and the draft's weights over the tokens that are left. */
+static void specdec__verify_sum(specdec__verify_state *state)
+{
+    double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
+    int from, end, left = 0;
+
+    for (from = 0; from < state->choice->vocab; from = end + 1) {
+        end = specdec__verify_next_used(state, from);
+        left += end - from;
+        specdec__verify_add(state, from, end, residuals, weights);
+    }
+    state->target_total = specdec__verify_total(residuals);
+    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_total(weights);
+}
+
+/* Draws a token from the residual. */
+static int32_t specdec__verify_draw(const specdec__verify_state *state, double uniform)
+{
+    double wanted = uniform * state->target_total, reached = 0.0;
+    int from, end, token;
+    int32_t last = 0;
+
+    for (from = 0; from < state->choice->vocab; from = end) {
+        double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0}, run;
+        int used = specdec__verify_next_used(state, from);
+
+        if (used == from) {
+            end = from + 1;
+            continue;
+        }
+        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN);
+        specdec__verify_add(state, from, end, residuals, weights);
+        run = specdec__verify_total(residuals);
+        if (run > 0.0 && (reached + run > wanted || end >= state->choice->vocab)) {
+            double within = reached;
+
+            for (token = from; token < end; token++) {
+                double rest = specdec__verify_residual(state, token);
+
+                last = rest > 0.0 ? (int32_t)token : last;
+                within += rest;
+                if (rest > 0.0 && within > wanted)
+                    return last;
+            }
+        } else if (run > 0.0) {
+            for (token = end - 1; token >= from && !(specdec__verify_residual(state, token) > 0.0); token--)
+                continue;
+            last = token;
+        }
+        reached += run;
+    }
+    return last;
+}
+
+/* Starts over with the whole of P and Q. */
+static void specdec__verify_start(specdec__verify_state *state, specdec__residuals_function *residuals,
+                                  const specdec_choice *choice)
+{
+    memset(state, 0, sizeof *state);
+    state->residuals = residuals;
+    state->choice = choice;
+    state->uniform_from = INT32_MAX;
+    specdec__verify_sum(state);
+}
+
+/* Takes what the draft offered out of the residual: R <- max(R - D, 0), unnormalised. */
+static void specdec__verify_subtract(specdec__verify_state *state)
+{
+    if (state->uniform_from < INT32_MAX) {
+        state->uniform_share += state->target_total / state->draft_total;
+        return;
+    }
+    state->draft_share += state->target_total / state->draft_total;
+    state->share_high = (float)state->draft_share;
+    state->share_low = (float)(state->draft_share - (double)state->share_high);
+}
+
+/* No child is accepted: the bonus token comes from the residual, or from P when nothing is left of that. */
+static void specdec__verify_bonus(specdec__verify_state *state, specdec_verdict *verdict)
+{
+    if (!(state->target_total > 0.0))
+        specdec__verify_start(state, state->residuals, state->choice);
+    verdict->child = -1;
+    verdict->token = specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
+}
+
+/* Accepts a child with probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+static int specdec__verify_accept(const specdec__verify_state *state, int32_t token, double weight)
+{
+    double uniform = specdec_uniform_next(state->choice->random);
+
+    return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
+}
+
+/* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
+   the draft could not have drawn are passed over. */
+static void specdec__verify_sequoia(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                    specdec_verdict *verdict)
+{
+    specdec__verify_state state;
+    int i;
+
+    specdec__verify_start(&state, residuals, choice);
+    for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
+        int32_t token = choice->children[i];
+        double weight = state.uniform_from < INT32_MAX ? 1.0 : (double)choice->draft[token];
+
+        if (!(weight > 0.0) || specdec__verify_next_used(&state, token) == token)
+            continue;
+        if (specdec__verify_accept(&state, token, weight)) {
+            specdec__verify_take(verdict, i, token);
+            return;
+        }
+        specdec__verify_subtract(&state);
+        state.excluded = i + 1;
+        specdec__verify_sum(&state);
+        if (!(state.draft_total > 0.0) && state.uniform_from == INT32_MAX) {
+            state.uniform_from = i + 1;
+            specdec__verify_sum(&state);
+        }
+    }
+    specdec__verify_bonus(&state, verdict);
+}
+
+/* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
+static void specdec__verify_specinfer(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                      specdec_verdict *verdict)
+{
+    specdec__verify_state state;
+    int i;
+
+    specdec__verify_start(&state, residuals, choice);
+    for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
+        int32_t token = choice->children[i];
+        double weight = (double)choice->draft[token];
+
+        if (!(weight > 0.0))
+            continue;
+        if (specdec__verify_accept(&state, token, weight)) {
+            specdec__verify_take(verdict, i, token);
+            return;
+        }
+        specdec__verify_subtract(&state);
+        specdec__verify_sum(&state);
+    }
+    specdec__verify_bonus(&state, verdict);
+}
+
+/* One minus the probability that none of k draws is accepted, each being accepted with probability beta. */
+static double specdec__verify_any(double beta, int k)
+{
+    double none = 1.0;
+    int i;
+
+    for (i = 0; i < k; i++)
+        none *= 1.0 - beta;
+    return 1.0 - none;
+}
+
+/* The probability that k-sequential selection with divisor rho accepts a given draw. */
+static double specdec__verify_spectr_beta(const specdec__verify_state *state, double rho)
+{
+    double sum = 0.0;
+    int token;
+
+    for (token = 0; token < state->choice->vocab; token++) {
+        double p = (double)state->choice->target[token] / (rho * state->target_total);
+        double q = (double)state->choice->draft[token] / state->draft_total;
+
+        sum += p < q ? p : q;
+    }
+    return sum > 1.0 ? 1.0 : sum;
+}
+
+/* The least rho in [1, k] for which the residual is a distribution, from above: every larger one is lossless, too. */
+static double specdec__verify_spectr_rho(const specdec__verify_state *state, int k)
+{
+    double low = 1.0, high = k;
+    int i;
+
+    for (i = 0; i < 30 && high - low > 1e-9; i++) {
+        double rho = 0.5 * low + 0.5 * high;
+        double beta = specdec__verify_spectr_beta(state, rho);
+
+        if (specdec__verify_any(beta, k) > rho * beta)
+            low = rho;
+        else
+            high = rho;
+    }
+    return high;
+}
+
+/* A token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
+static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
+{
+    double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
+    int pass, token;
+    int32_t last = 0;
+
+    for (pass = 0; pass < 2; pass++) {
+        double reached = 0.0;
+
+        for (token = 0; token < state->choice->vocab; token++) {
+            double p = (double)state->choice->target[token] / state->target_total;
+            double q = (double)state->choice->draft[token] / state->draft_total;
+            double taken = (p / rho < q ? p / rho : q) * share;
+
+            if (p > taken) {
+                reached += p - taken;
+                last = token;
+                if (reached > wanted)
+                    return last;
+            }
+        }
+        total = reached;
+        if (!(total > 0.0))
+            break;
+        wanted = pass ? wanted : total * specdec_uniform_next(state->choice->random);
+    }
+    return total > 0.0 ? last : specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
+}
+
+/* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
+static void specdec__verify_spectr(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                   specdec_verdict *verdict)
+{
+    specdec__verify_state state;
+    double rho, beta;
+    int i;
+
+    specdec__verify_start(&state, residuals, choice);
+    if (choice->child_count == 0) {
+        specdec__verify_bonus(&state, verdict);
+        return;
+    }
+    rho = specdec__verify_spectr_rho(&state, choice->child_count);
+    for (i = 0; i < choice->child_count; i++) {
+        int32_t token = choice->children[i];
+        double p = (double)choice->target[token] * state.draft_total;
+        double q = (double)choice->draft[token] * state.target_total;
+
+        if (q > 0.0 && specdec_uniform_next(choice->random) * rho * q < p) {
+            specdec__verify_take(verdict, i, token);
+            return;
+        }
+    }
+    beta = specdec__verify_spectr_beta(&state, rho);
+    verdict->child = -1;
+    verdict->token = specdec__verify_spectr_draw(
+        &state, rho, beta > 0.0 ? specdec__verify_any(beta, choice->child_count) / beta : 0.0);
+}
+
+/* The target draws for itself; a child that equals its token is accepted. */
+static void specdec__verify_top_k(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                  specdec_verdict *verdict)
+{
+    specdec__verify_state state;
+    specdec_choice target = *choice;
+
+    target.draft = NULL;
+    target.child_count = 0;
+    specdec__verify_start(&state, residuals, &target);
+    specdec_verify_match(verdict, choice->children, choice->child_count,
+                         specdec__verify_draw(&state, specdec_uniform_next(choice->random)));
+}
+
+#define SPECDEC__VERIFIER(name) specdec__verify_##name
+#else
+#define SPECDEC__VERIFIER(name) NULL /* left out */
+#endif
+
+/* The target's most probable token; of equals the lowest. */
+static void specdec__verify_greedy(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                   specdec_verdict *verdict)
+{
+    int token, best = 0;
+
+    (void)residuals;
+    for (token = 1; token < choice->vocab; token++)
+        if (choice->target[token] > choice->target[best])
+            best = token;
+    specdec_verify_match(verdict, choice->children, choice->child_count, best);
+}
+
+/* A row for each rule, in the order of specdec_rule. */
+static const struct specdec__verify_rule {
+    void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
+    int needs_draft, needs_random;
+} specdec__verify_rules[SPECDEC_RULE_COUNT] = {
+    {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
+    {SPECDEC__VERIFIER(sequoia), 1, 1},   /* SPECDEC_RULE_SEQUOIA */
+    {SPECDEC__VERIFIER(specinfer), 1, 1}, /* SPECDEC_RULE_SPECINFER */
+    {SPECDEC__VERIFIER(spectr), 1, 1},    /* SPECDEC_RULE_SPECTR */
+    {SPECDEC__VERIFIER(top_k), 0, 1},     /* SPECDEC_RULE_TOP_K */
+    {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
+};
+
+/* Counts the weights that are not numbers of at least 0 (bad) and those above 0 (positive). */
+SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int vocab, int *bad, int *positive)
+{
+    int token, no_weights = 0, above = 0;
+
+    for (token = 0; token < vocab; token++) {
+        no_weights += !(weights[token] >= 0.0f) | !(weights[token] <= 1e30f);
+        above += weights[token] > 0.0f;
+    }
+    *bad = no_weights;
+    *positive = above;
+}
+
+/* Is weights[vocab] something that can be normalised? */
+static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose,
+                                                    specdec_error *error)
+{
+    int token = 0, bad, positive;
+
+    specdec__verify_count(weights, vocab, &bad, &positive);
+    if (bad) {
+        while (weights[token] >= 0.0f && weights[token] <= 1e30f)
+            token++;
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "the %s's probability of token %d is not a number of at least 0", whose, token);
+    }
+    if (!positive)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the %s's probabilities are all 0", whose);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
+                              specdec_error *error)
+{
+    specdec_result result;
+    int i;
+
+    if ((int)rule <= SPECDEC_RULE_COUPLED || (int)rule >= SPECDEC_RULE_COUNT || !choice || !verdict)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "verifying needs a rule that decides by distributions, a choice and a verdict");
+    if (!choice->target || choice->vocab < 1 || choice->child_count < 0 || (choice->child_count && !choice->children))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "verifying needs the target's probabilities of at least one token, and the children");
+    if (!specdec__verify_rules[rule].verify)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_VERIFIERS leaves this rule out of this build");
+    if (!choice->random && specdec__verify_rules[rule].needs_random)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs a source of uniform numbers");
+    for (i = 0; i < choice->child_count; i++)
+        if (choice->children[i] < 0 || choice->children[i] >= choice->vocab)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u",
+                                 (int)choice->children[i], (unsigned)choice->vocab);
+    result = specdec__verify_check_weights(choice->target, choice->vocab, "target", error);
+    if (!result && specdec__verify_rules[rule].needs_draft && choice->child_count) {
+        if (!choice->draft)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs the draft's probabilities");
+        result = specdec__verify_check_weights(choice->draft, choice->vocab, "draft", error);
+    }
+    if (!result)
+        specdec__verify_rules[rule].verify(specdec__scalar_residuals, choice, verdict);
+    return result;
+}
+
+/* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many. */
+static int specdec__verify_gather(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
+                                  int32_t *children)
+{
+    int i, count = 0;
+
+    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+        if (tokens[i] >= 0) {
+            nodes[count] = i;
+            children[count++] = tokens[i];
+        }
+    }
+    return count;
+}
+
+specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree *tree,
+                                   const int32_t *tokens, specdec_verify_node verify, void *user_data,
+                                   specdec_error *error)
+{
+    specdec_result result = specdec_tree_check(tree, error);
+    int node = 0, depth = 0;
+
+    if (result)
+        return result;
+    if (!path || !accepted || !accepted_count || !tokens || !verify)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "walking a tree needs its tokens, a rule, and room for the path and the text");
+    for (;;) {
+        int count = specdec__verify_gather(tree, tokens, node, path + depth, accepted + depth);
+        specdec_verdict verdict;
+
+        specdec__verify_take(&verdict, -1, -1);
+        result = verify(user_data, node, accepted + depth, count, &verdict);
+        if (result)
+            return result;
+        if (verdict.child >= count)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "child %d of node %d was accepted; it has %d",
+                                 verdict.child, node, count);
+        accepted[depth] = verdict.child < 0 ? verdict.token : accepted[depth + verdict.child];
+        if (verdict.child < 0)
+            break;
+        node = path[depth + verdict.child];
+        path[depth++] = node;
+    }
+    *accepted_count = depth + 1;
+    return SPECDEC_OK;
+}
+SPECDEC__FOR_SPEED

@@ -1,0 +1,139 @@
+/* --- text out of tokens ------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "vocabulary.h"
+#include "unicode.h"
+
+/* The plain bytes that a token's text spells: the inverse of specdec__text_spell. Returns their number; out may be
+   NULL. */
+static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned char *out)
+{
+    size_t at = 0, count = 0;
+
+    while (at < text.size) {
+        size_t size = 1, i;
+        int byte = -1;
+
+        if (!SPECDEC__VOCAB_IS_BPE(model)) {
+            if (text.size - at >= 3 && memcmp(text.data + at, "\xe2\x96\x81", 3) == 0) {
+                byte = ' ';
+                size = 3;
+            }
+        } else {
+            specdec__text_character c = specdec__text_character_at(text.data, text.size, at);
+            byte = specdec__text_code_to_byte(c.code);
+            size = (size_t)c.size;
+        }
+        for (i = 0; i < (byte < 0 ? size : 1); i++, count++)
+            if (out)
+                out[count] = byte < 0 ? text.data[at + i] : (unsigned char)byte;
+        at += size;
+    }
+    return count;
+}
+
+/* The bytes of one token: spaces and bytes as plain text has them; nothing for unknown and control tokens unless
+   show_special is set. *needed is their number, never above v->longest; out is untouched when that is more than size
+   (BUFFER). Error: ARGUMENT for an id outside the vocabulary. */
+static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
+                                                           unsigned char *out, size_t size, size_t *needed,
+                                                           specdec_error *error)
+{
+    specdec__bytes text;
+    int type, byte;
+
+    *needed = 0;
+    if (id < 0 || (uint32_t)id >= v->count)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u", (int)id,
+                             v->count);
+    text = specdec__vocab_text(v, (uint32_t)id);
+    type = specdec__vocab_type(v, (uint32_t)id);
+    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of(text) : -1;
+    if (specdec__vocab_is_special(type))
+        *needed = type == SPECDEC__TOKEN_USER_DEFINED || show_special ? text.size : 0;
+    else
+        *needed = byte >= 0 ? 1 : specdec__text_unspell(v->model, text, NULL);
+    if (*needed > size)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "token %d has %zu bytes, there is room for %zu", (int)id,
+                             *needed,
+                             size);
+    if (!*needed)
+        return SPECDEC_OK;
+    if (byte >= 0)
+        out[0] = (unsigned char)byte;
+    else if (specdec__vocab_is_special(type))
+        memcpy(out, text.data, text.size);
+    else
+        specdec__text_unspell(v->model, text, out);
+    return SPECDEC_OK;
+}
+
+/* Text coming out token by token, never ending inside a UTF-8 character. */
+typedef struct specdec__text_stream {
+    unsigned char held[3]; /* the beginning of a character that is not complete yet */
+    int held_count;
+    int drop_space;        /* the next plain token begins a text: SPM put a space before it */
+    int show_special;
+} specdec__text_stream;
+
+/* previous: the token before the first one that will be pushed, -1 at the beginning of a text. */
+static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *stream, const specdec__vocab *v,
+                                                       int32_t previous, int show_special)
+{
+    memset(stream, 0, sizeof *stream);
+    stream->show_special = show_special;
+    stream->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
+                         specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous));
+}
+
+/* Bytes at the end of a text that could be the beginning of a character, 0..3. */
+static size_t specdec__text_incomplete(const unsigned char *text, size_t length)
+{
+    size_t back;
+
+    for (back = 1; back <= 3 && back <= length; back++)
+        if (specdec__text_sequence(text + length - back, back) < 0)
+            return back;
+    return 0;
+}
+
+/* Adds a token. out gets *written bytes that are ready; v->longest + 3 bytes of room are always enough. Bytes that
+   cannot become valid UTF-8 pass as they are. Errors as specdec__token_bytes; a failed call changes nothing. */
+static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_stream *stream, const specdec__vocab *v,
+                                                                int32_t id, unsigned char *out, size_t size,
+                                                                size_t *written, specdec_error *error)
+{
+    size_t held = (size_t)stream->held_count, count, incomplete;
+    specdec_result result;
+    int type;
+
+    *written = 0;
+    if (size < held)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are ready, there is room for %zu", held, size);
+    result = specdec__token_bytes(v, id, stream->show_special, out + held, size - held, &count, error);
+    if (result)
+        return result;
+    type = specdec__vocab_type(v, (uint32_t)id);
+    if (stream->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
+        !specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE)
+        memmove(out + held, out + held + 1, --count);
+    stream->drop_space = specdec__vocab_is_special(type);
+    memcpy(out, stream->held, held);
+    count += held;
+    incomplete = specdec__text_incomplete(out, count);
+    memcpy(stream->held, out + count - incomplete, incomplete);
+    stream->held_count = (int)incomplete;
+    *written = count - incomplete;
+    return SPECDEC_OK;
+}
+
+/* Hands out what is held back, at most 3 bytes. Returns their number. */
+static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *stream, unsigned char out[3])
+{
+    size_t count = (size_t)stream->held_count;
+
+    memcpy(out, stream->held, count);
+    stream->held_count = 0;
+    return count;
+}

@@ -1,0 +1,467 @@
+/* --- vocabulary: reading ------------------------------------------------------------------------------------------ */
+
+#pragma once
+#include "../base/base.h"
+#include "../model/gguf.h"
+#include "vocabulary.h"
+#include "unicode.h"
+#include "words.h"
+#include "lookup.h"
+
+/* What the file holds, checked, before the indexes are built. */
+typedef struct specdec__vocab_source {
+    specdec__gguf_value tokens, scores, types, merges;
+} specdec__vocab_source;
+
+/* An id in the vocabulary, or -1; *out keeps its value when the key is absent; a default that a small vocabulary does
+   not have becomes -1. */
+static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
+                                            int32_t *out, specdec_error *error)
+{
+    int64_t id = *out < (int64_t)v->count ? *out : -1;
+    specdec_result result = specdec__gguf_get_integer(gguf, key, 0, INT64_MIN, INT64_MAX, &id, error);
+
+    if (result)
+        return result;
+    if (id == UINT32_MAX)
+        id = -1; /* how some converters write "none" */
+    if (id < -1 || id >= (int64_t)v->count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
+    *out = (int32_t)id;
+    return SPECDEC_OK;
+}
+
+/* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
+static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    specdec__bytes model, words;
+    specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
+    size_t i;
+
+    if (!result)
+        result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
+    if (result)
+        return result;
+    if (!model.data)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
+    v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+#if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
+    if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "tokenizer.ggml.model is %.*s, which %s leaves out of this build", (int)model.size,
+                             (const char *)model.data, SPECDEC__VOCAB_IS_BPE(0) ? "SPECDEC_NO_SPM" : "SPECDEC_NO_BPE");
+#endif
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_are(model, "llama")) {
+        v->model = SPECDEC__VOCAB_SPM;
+        v->unknown = 0;
+        v->bos = 1;
+        v->eos = 2;
+        v->add_bos = v->add_space_prefix = 1;
+        return SPECDEC_OK;
+    }
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) || !specdec__bytes_are(model, "gpt2"))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
+                             (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
+    v->model = SPECDEC__VOCAB_BPE;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
+        if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
+            v->words = &specdec__vocab_words_known[i];
+    if (!v->words)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known",
+                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+    v->add_bos = v->words->add_bos;
+    return SPECDEC_OK;
+}
+
+/* Phi-3's own tokenizer drops white space behind special tokens. Its vocabulary in GGUF does not say so; the model's
+   name, "Phi3", "phi-3-mini", "Phi 3.5", is all there is. */
+static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
+{
+    specdec__bytes name;
+    size_t i;
+
+    if (specdec__gguf_get_string(gguf, "general.name", &name, NULL) || !name.data)
+        return 0;
+    for (i = 0; i + 4 <= name.size; i++) {
+        const unsigned char *at = name.data + i;
+        int dash = i + 5 <= name.size && (at[3] == '-' || at[3] == ' ' || at[3] == '_');
+
+        if ((at[0] | 32) == 'p' && (at[1] | 32) == 'h' && (at[2] | 32) == 'i' && at[3 + dash] == '3')
+            return 1;
+    }
+    return 0;
+}
+
+/* Does this special token take the white space behind it with it? */
+static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
+{
+    return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
+           !specdec__bytes_are(text, "<|endoftext|>");
+}
+
+/* Where ids of special tokens, and flags, go in a specdec__vocab. */
+static const struct {
+    const char *key;
+    unsigned short at;
+    unsigned char is_flag;
+} specdec__vocab_id_table[] = {
+    {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
+    {"tokenizer.ggml.eos_token_id", offsetof(specdec__vocab, eos), 0},
+    {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
+    {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
+    {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
+    {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
+    {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
+    {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
+
+/* Reads the ids of special tokens and the flags. */
+static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_id_table); i++) {
+        const char *key = specdec__vocab_id_table[i].key;
+        int32_t *out = (int32_t *)(void *)((unsigned char *)v + specdec__vocab_id_table[i].at);
+        specdec_result result;
+        int64_t flag = *out;
+
+        if (specdec__vocab_id_table[i].is_flag) {
+            result = specdec__gguf_get_integer(gguf, key, 0, 0, 1, &flag, error);
+            *out = (int32_t)flag;
+        } else {
+            result = specdec__vocab_get_id(v, gguf, key, out, error);
+        }
+        if (result)
+            return result;
+    }
+    return SPECDEC_OK;
+}
+
+/* Says that an array has not an item for every token. */
+static specdec_result specdec__vocab_wrong_count(const char *key, uint64_t items, uint32_t tokens, specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has %llu items for %u tokens", key, (unsigned long long)items,
+                         tokens);
+}
+
+/* Reads scores (SPM), types and merges (BPE), and checks that they are there, of the right type and long enough. */
+static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
+                                                 specdec__vocab_source *source, specdec_error *error)
+{
+    specdec_result result;
+    uint32_t i;
+
+    result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC_GGUF_F32, &source->scores, error);
+    if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
+                     source->types.type == SPECDEC_GGUF_U32))
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, &source->types, error);
+    if (!result)
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &source->merges, error);
+    if (result)
+        return result;
+    if (source->types.items && source->types.count < v->count)
+        return specdec__vocab_wrong_count("tokenizer.ggml.token_type", source->types.count, v->count, error);
+    v->types = source->types.items;
+    if (SPECDEC__VOCAB_IS_BPE(v->model)) {
+        if (!source->merges.items || source->merges.count > SPECDEC__VOCAB_MAX_TOKENS)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.merges is %s",
+                                 source->merges.items ? "impossibly long" : "missing");
+        v->merge_count = (uint32_t)source->merges.count;
+        return SPECDEC_OK;
+    }
+    if (!source->scores.items || source->scores.count < v->count)
+        return specdec__vocab_wrong_count("tokenizer.ggml.scores", source->scores.count, v->count, error);
+    v->scores = source->scores.items;
+    for (i = 0; i < v->count; i++)
+        if ((specdec__load_u32(v->scores + (size_t)i * 4) & 0x7fffffffu) > 0x7f800000u)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the score of token %u is not a number", i);
+    return SPECDEC_OK;
+}
+
+/* Does a text have U+2581 behind anything but U+2581? */
+static int specdec__vocab_space_inside(specdec__bytes text)
+{
+    size_t i;
+    int was_space = 1;
+
+    for (i = 0; i < text.size; i++) {
+        int is_space = i + 3 <= text.size && memcmp(text.data + i, "\xe2\x96\x81", 3) == 0;
+
+        if (is_space && !was_space)
+            return 1;
+        was_space = is_space;
+        i += is_space ? 2 : 0;
+    }
+    return 0;
+}
+
+/* The byte that a token stands for on its own, -1: none. SPM: <0x41>; BPE: the one character that spells it. */
+static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
+{
+    specdec__text_character c;
+
+    if (!SPECDEC__VOCAB_IS_BPE(v->model))
+        return specdec__vocab_byte_of(text);
+    c = specdec__text_character_at(text.data, text.size, 0);
+    return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
+}
+
+/* Walks over all token texts once, and notes what can be known without indexes. */
+static void specdec__vocab_survey(specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    uint32_t id;
+
+    v->cuts_at_space = 1;
+    for (id = 0; id < v->count; id++) {
+        specdec__bytes text = specdec__cursor_string(&c);
+
+        if (text.size > v->longest)
+            v->longest = (uint32_t)text.size;
+        if (specdec__vocab_space_inside(text))
+            v->cuts_at_space = 0;
+        v->special_count += text.size && specdec__vocab_is_special(specdec__vocab_type_of(v, id, text));
+    }
+}
+
+/* The mask of a hash table that is at most three quarters full. */
+static uint32_t specdec__vocab_mask(uint32_t count)
+{
+    uint32_t size = 16;
+
+    while (size / 4 * 3 < count)
+        size *= 2;
+    return size - 1;
+}
+
+/* Takes the memory of all indexes. */
+static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
+{
+    v->slot_mask = specdec__vocab_mask(v->count);
+    v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
+    v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
+    v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
+    v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
+    if (SPECDEC__VOCAB_IS_BPE(v->model)) {
+        v->merge_mask = specdec__vocab_mask(v->merge_count);
+        v->merges = SPECDEC__TAKE(arena, uint32_t, (size_t)v->merge_count * 2);
+        v->merge_slots = SPECDEC__TAKE(arena, uint32_t, v->merge_mask + 1);
+    }
+    if (arena->used == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no room for a vocabulary of %u tokens", v->count);
+    return SPECDEC_OK;
+}
+
+/* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special
+   ones. Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. Returns 0 when
+   hashes collide. */
+static int specdec__vocab_index_tokens(specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    uint32_t id, specials = 0;
+
+    memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
+    for (id = 0; id < v->count; id++) {
+        specdec__bytes text;
+        int type, byte;
+
+        v->text_at[id] = (uint32_t)c.at;
+        text = specdec__cursor_string(&c);
+        type = specdec__vocab_type_of(v, id, text);
+        byte = specdec__vocab_single_byte(v, text);
+        if (byte >= 0 && v->byte_token[byte] < 0)
+            v->byte_token[byte] = (int32_t)id;
+        if (text.size && specdec__vocab_is_special(type))
+            v->specials[specials++] = id;
+        if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
+            (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BPE(v->model)) ||
+            specdec__vocab_find_spelled(v, text, NULL) >= 0)
+            continue;
+        if (!specdec__vocab_put(v->slots, v->slot_mask, specdec__vocab_hash_end(specdec__vocab_hash(0, text)), id + 1))
+            return 0;
+    }
+    return 1;
+}
+
+/* Longest text first; of equal lengths the lower id (Shell's sort). */
+static void specdec__vocab_sort_specials(specdec__vocab *v)
+{
+    uint32_t gap, i;
+
+    for (gap = v->special_count / 2; gap; gap = gap == 2 ? 1 : (uint32_t)((uint64_t)gap * 5 / 11))
+        for (i = gap; i < v->special_count; i++) {
+            uint32_t id = v->specials[i], j = i;
+            size_t size = specdec__vocab_text(v, id).size;
+
+            for (; j >= gap; j -= gap) {
+                uint32_t other = v->specials[j - gap];
+                size_t other_size = specdec__vocab_text(v, other).size;
+
+                if (other_size > size || (other_size == size && other < id))
+                    break;
+                v->specials[j] = other;
+            }
+            v->specials[j] = id;
+        }
+}
+
+static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
+{
+    if (id >= 0 && !specdec__vocab_is_end(v, id) && v->end_count < SPECDEC__VOCAB_MAX_ENDS)
+        v->ends[v->end_count++] = id;
+}
+
+/* The tokens that end a text: those the file names and the well-known ones. */
+static void specdec__vocab_find_ends(specdec__vocab *v)
+{
+    uint32_t i;
+
+    specdec__vocab_add_end(v, v->eos);
+    specdec__vocab_add_end(v, v->eot);
+    specdec__vocab_add_end(v, v->eom);
+    for (i = 0; i < v->special_count; i++)
+        if (specdec__vocab_is_end_text(specdec__vocab_text(v, v->specials[i])))
+            specdec__vocab_add_end(v, (int32_t)v->specials[i]);
+}
+
+/* The merges, "left right" each, in order of rank. One that names no token is passed over; of equal ones the first
+   wins. Returns 0 when hashes collide. */
+static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
+{
+    specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
+    uint32_t rank;
+
+    for (rank = 0; rank < v->merge_count; rank++) {
+        specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
+        const unsigned char *space = NULL;
+        uint32_t *pair = v->merges + 2 * (size_t)rank;
+        int32_t a = -1, b = -1;
+
+        if (text.size > 1)
+            space = (const unsigned char *)memchr(text.data + 1, ' ', text.size - 1);
+        if (space) {
+            left.size = (size_t)(space - text.data);
+            right.data = space + 1;
+            right.size = text.size - left.size - 1;
+            a = specdec__vocab_find_spelled(v, left, NULL);
+            b = specdec__vocab_find_spelled(v, right, NULL);
+        }
+        pair[0] = pair[1] = v->count;
+        if (a < 0 || b < 0 || specdec__vocab_find_spelled(v, left, &right) < 0 ||
+            specdec__vocab_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
+            continue;
+        pair[0] = (uint32_t)a;
+        pair[1] = (uint32_t)b;
+        if (!specdec__vocab_put(v->merge_slots, v->merge_mask, specdec__vocab_pair_hash(pair[0], pair[1]), rank + 1))
+            return 0;
+    }
+    return 1;
+}
+
+/* Reads and checks the vocabulary of a file and builds its indexes in the arena. The file must outlive v. While the
+   arena only counts, the same checks are made and the same bytes taken, but v cannot be used.
+   Errors: FORMAT, UNSUPPORTED (another tokenizer), MEMORY. */
+static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, const specdec__gguf *gguf,
+                                                          specdec__arena *arena, specdec_error *error)
+{
+    specdec__vocab_source source;
+    specdec_result result;
+
+    memset(v, 0, sizeof *v);
+    memset(&source, 0, sizeof source);
+    result = specdec__vocab_read_kind(v, gguf, error);
+    if (!result)
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, &source.tokens, error);
+    if (result)
+        return result;
+    if (!source.tokens.items || source.tokens.count < 1 || source.tokens.count > SPECDEC__VOCAB_MAX_TOKENS ||
+        source.tokens.bytes > UINT32_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.tokens is %s",
+                             !source.tokens.items || source.tokens.count < 1 ? "missing or empty" : "impossibly long");
+    v->count = (uint32_t)source.tokens.count;
+    v->texts = source.tokens.items;
+    v->texts_size = source.tokens.bytes;
+    v->strips_space = specdec__vocab_is_phi3(gguf);
+    result = specdec__vocab_read_ids(v, gguf, error);
+    if (!result)
+        result = specdec__vocab_read_arrays(v, gguf, &source, error);
+    if (result)
+        return result;
+    specdec__vocab_survey(v);
+    result = specdec__vocab_take(v, arena, error);
+    if (result || !arena->base)
+        return result;
+    if (!specdec__vocab_index_tokens(v) ||
+        (SPECDEC__VOCAB_IS_BPE(v->model) && !specdec__vocab_index_merges(v, &source.merges)))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the tokens of this vocabulary are made to collide");
+    specdec__vocab_sort_specials(v);
+    specdec__vocab_find_ends(v);
+    return SPECDEC_OK;
+}
+
+enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
+
+/* Is a token there only to round up the vocabulary? */
+static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
+{
+    static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
+                                         "<dummy", "<|dummy", "<|reserved", "<extra_id"};
+    specdec__bytes text = specdec__vocab_text(v, id);
+    size_t i;
+
+    if (!text.size || specdec__vocab_type(v, id) == SPECDEC__TOKEN_UNUSED)
+        return 1;
+    for (i = 0; i < SPECDEC__COUNT(begins); i++)
+        if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
+            return 1;
+    return 0;
+}
+
+/* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
+   longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
+   *first_different is the first id that differs (0 when the tokenizers are of different kinds). */
+static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
+                                                  uint32_t *first_different)
+{
+    const specdec__vocab *longer = a->count > b->count ? a : b;
+    uint32_t id, shared = a->count < b->count ? a->count : b->count;
+
+    *first_different = 0;
+    if (a->model != b->model)
+        return SPECDEC__VOCAB_DIFFERENT;
+    for (id = 0; id < longer->count; id++) {
+        *first_different = id;
+        if (id < shared) {
+            specdec__bytes text = specdec__vocab_text(a, id), other = specdec__vocab_text(b, id);
+            if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
+                return SPECDEC__VOCAB_DIFFERENT;
+        } else if (!specdec__vocab_is_padding(longer, id)) {
+            return SPECDEC__VOCAB_DIFFERENT;
+        }
+    }
+    *first_different = shared;
+    return a->count == b->count ? SPECDEC__VOCAB_SAME : SPECDEC__VOCAB_PADDED;
+}
+
+/* Bytes of the first stretch of a text (length > 0) that can be merged on its own. */
+static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char *text, size_t length)
+{
+    size_t at = 0;
+    int was_space = 1;
+
+    if (SPECDEC__VOCAB_IS_BPE(v->model))
+        return v->words->word(text, length, v->words->digits);
+    if (!v->cuts_at_space)
+        return length;
+    while (at < length) {
+        size_t size = text[at] == ' ' ? 1 : length - at >= 3 && memcmp(text + at, "\xe2\x96\x81", 3) == 0 ? 3 : 0;
+
+        if (size && !was_space)
+            break;
+        was_space = size > 0;
+        at += size ? size : 1;
+    }
+    return at;
+}
+

@@ -1,0 +1,110 @@
+/* --- stop strings ------------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+
+#define SPECDEC__STOP_MAX 8         /* stop strings */
+#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of one */
+
+/* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
+   beginning of a stop string, so its length and that string's number say all. */
+typedef struct specdec__stop_scan {
+    int count;
+    int held_of;  /* the string of which the beginning is held back */
+    size_t held;  /* bytes held back */
+    int stopped;  /* 1 + the number of the string that was found; 0: none was */
+    size_t cut;   /* bytes taken from where that begins; 0: none was found, or that is not known */
+    specdec__bytes strings[SPECDEC__STOP_MAX]; /* the caller's memory */
+} specdec__stop_scan;
+
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many. */
+static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
+                                                        specdec_error *error)
+{
+    if (scan->count >= SPECDEC__STOP_MAX || length < 1 || length > SPECDEC__STOP_MAX_BYTES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes",
+                             SPECDEC__STOP_MAX, SPECDEC__STOP_MAX_BYTES);
+    scan->strings[scan->count].data = (const unsigned char *)string;
+    scan->strings[scan->count++].size = length;
+    return SPECDEC_OK;
+}
+
+/* Do the bytes held back, followed by next, end with the first length bytes of a string? */
+static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes string, size_t length, unsigned char next)
+{
+    if (string.data[length - 1] != next)
+        return 0;
+    return length == 1 ||
+           memcmp(string.data, scan->strings[scan->held_of].data + scan->held - (length - 1), length - 1) == 0;
+}
+
+/* Takes one byte. Returns how many bytes, of those held back and this one, are no part of a stop string. */
+static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
+{
+    size_t longest = 0, all = scan->held + 1, length;
+    int i, of = 0;
+
+    for (i = 0; i < scan->count; i++) {
+        specdec__bytes string = scan->strings[i];
+
+        if (string.size > all || !specdec__stop_fits(scan, string, string.size, next) || string.size <= longest)
+            continue;
+        longest = string.size;
+        scan->stopped = i + 1;
+    }
+    for (i = 0; i < scan->count && !scan->stopped; i++)
+        for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
+            if (specdec__stop_fits(scan, scan->strings[i], length, next)) {
+                longest = length;
+                of = i;
+            }
+    length = all - longest;
+    if (longest && !scan->stopped) {
+        scan->held_of = of;
+        scan->held = longest;
+    } else {
+        scan->held = 0;
+    }
+    return length;
+}
+
+/* Takes bytes and hands out those that surely come before any stop string: *written of them, some of which may be from
+   earlier calls; size must be at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string scan->stopped is
+   set, everything before it has been handed out and nothing more is. out and bytes must not overlap. */
+static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *scan, const unsigned char *bytes,
+                                                         size_t length, unsigned char *out, size_t size,
+                                                         size_t *written, specdec_error *error)
+{
+    size_t i;
+
+    *written = 0;
+    if (size < specdec__size_add(length, SPECDEC__STOP_MAX_BYTES))
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes need room for %zu", length,
+                             specdec__size_add(length, SPECDEC__STOP_MAX_BYTES));
+    for (i = 0; i < length && !scan->stopped; i++) {
+        const unsigned char *held = scan->strings[scan->held_of].data;
+        size_t held_count = scan->held, free_count = specdec__stop_byte(scan, bytes[i]);
+        size_t from_held = free_count < held_count ? free_count : held_count;
+
+        if (from_held)
+            memcpy(out + *written, held, from_held);
+        *written += from_held;
+        if (free_count > held_count)
+            out[(*written)++] = bytes[i];
+    }
+    if (i && scan->stopped)
+        scan->cut = scan->strings[scan->stopped - 1].size + (length - i);
+    return SPECDEC_OK;
+}
+
+/* Hands out what is held back when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns
+   the number of bytes. */
+static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsigned char *out)
+{
+    size_t count = scan->held;
+
+    if (count)
+        memcpy(out, scan->strings[scan->held_of].data, count);
+    scan->held = 0;
+    return count;
+}

@@ -1,0 +1,155 @@
+/* --- tokenizing: texts -------------------------------------------------------------------------------------------- */
+
+#pragma once
+#include "../base/base.h"
+#include "vocabulary.h"
+#include "lookup.h"
+#include "load.h"
+#include "merge.h"
+
+/* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
+typedef struct specdec__text_frame {
+    uint32_t end, special;
+} specdec__text_frame;
+
+/* Scratch bytes with which specdec__tokenize can take any text of so many bytes: about 13 per byte. Less is enough when
+   the longest word (BPE), or text up to the next space (SPM), is shorter than the text. */
+static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
+{
+    size_t frames = (v->special_count < length ? v->special_count : length) + 1;
+
+    return specdec__size_add(specdec__size_add(specdec__text_merge_bytes(specdec__size_add(length, 1)),
+                                               specdec__size_multiply(frames, sizeof(specdec__text_frame))),
+                             3 * sizeof(uint32_t)); /* for alignment */
+}
+
+/* Tokens of a text without special tokens; prefix: 1 to put a space before it. */
+static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, const unsigned char *text, size_t length,
+                                                   size_t prefix, specdec__text_sink *sink, uint32_t *scratch,
+                                                   size_t scratch_size, specdec_error *error)
+{
+    while (length) {
+        specdec__text_run run;
+        size_t size = specdec__text_stretch(v, text, length);
+        specdec_result result;
+
+        run.text = text;
+        run.prefix = prefix;
+        run.length = size + prefix;
+        result = specdec__text_tokenize_run(v, &run, sink, scratch, scratch_size, error);
+        if (result)
+            return result;
+        text += size;
+        length -= size;
+        prefix = 0;
+    }
+    return SPECDEC_OK;
+}
+
+/* The first place in [from, end) of a text where a token's text stands; end when there is none. */
+static size_t specdec__text_search(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
+{
+    while (end - from >= what.size) {
+        const unsigned char *at = (const unsigned char *)memchr(text + from, what.data[0], end - from - what.size + 1);
+
+        if (!at)
+            return end;
+        from = (size_t)(at - text);
+        if (memcmp(at, what.data, what.size) == 0)
+            return from;
+        from++;
+    }
+    return end;
+}
+
+/* Cuts a text at special tokens, the longest anywhere in it first, then the next longest in what is left, and tokenizes
+   the rest. frames grow from the beginning of scratch; runs are merged in what lies behind them. */
+static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
+                                                   int flags, specdec__text_sink *sink, uint32_t *scratch, size_t words,
+                                                   specdec_error *error)
+{
+    specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
+    size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
+    int after_special = !(flags & SPECDEC_TOKENIZE_INSIDE);
+
+    if (!room)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
+    frames[0].end = (uint32_t)length;
+    frames[0].special = 0;
+    while (depth) {
+        specdec__text_frame *frame = &frames[depth - 1];
+
+        if (at == frame->end) {
+            depth--;
+        } else if (frame->special == v->special_count) {
+            size_t prefix = !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && after_special;
+            specdec_result result =
+                specdec__text_tokenize_plain(v, text + at, frame->end - at, prefix, sink, scratch + 2 * depth,
+                                             (room - depth) * sizeof *frames, error);
+            if (result)
+                return result;
+            at = frame->end;
+            after_special = 0;
+        } else {
+            uint32_t id = v->specials[frame->special];
+            specdec__bytes what = specdec__vocab_text(v, id);
+            int wanted = (flags & SPECDEC_TOKENIZE_SPECIAL) ||
+                         specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
+            size_t found = wanted ? specdec__text_search(text, at, frame->end, what) : frame->end;
+
+            if (found == frame->end) {
+                frame->special++;
+            } else if (found == at) {
+                specdec__text_emit(sink, (int32_t)id);
+                at += what.size;
+                while (at < frame->end && specdec__vocab_strips(v, what) && memchr(" \t\r\n\v\f", text[at], 6))
+                    at++;
+                after_special = 1;
+            } else if (depth == room) {
+                return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
+            } else {
+                frames[depth].end = (uint32_t)found;
+                frames[depth++].special = frame->special + 1;
+            }
+        }
+    }
+    return SPECDEC_OK;
+}
+
+/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... *count is the number of tokens, at most 4
+   per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
+   specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
+   Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
+   characters that are neither letter, number nor space. */
+static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
+                                                        int flags, int32_t *tokens, size_t capacity, size_t *count,
+                                                        void *scratch, size_t scratch_size, specdec_error *error)
+{
+    size_t skip = (size_t)(0 - (uintptr_t)scratch) & (sizeof(uint32_t) - 1);
+    size_t words = scratch && scratch_size > skip ? (scratch_size - skip) / sizeof(uint32_t) : 0;
+    uint32_t *aligned = words ? (uint32_t *)(void *)((unsigned char *)scratch + skip) : NULL;
+    specdec__text_sink sink;
+    specdec_result result = SPECDEC_OK;
+
+    sink.tokens = tokens;
+    sink.capacity = capacity;
+    sink.count = 0;
+    sink.after_unknown = 0;
+    *count = 0;
+    if (length > SPECDEC__TEXT_MAX_BYTES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
+    if ((flags & SPECDEC_TOKENIZE_BEGIN) && v->add_bos && v->bos >= 0)
+        specdec__text_emit(&sink, v->bos);
+    if (length)
+        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, &sink, aligned, words,
+                                              error);
+    if (result)
+        return result;
+    if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)
+        specdec__text_emit(&sink, v->eos);
+    *count = sink.count;
+    if (sink.count > capacity)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the text has %zu tokens, there is room for %zu", sink.count,
+                             capacity);
+    return SPECDEC_OK;
+}
