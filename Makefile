@@ -108,7 +108,7 @@ BESIDE = chat conformance convert draft eagle files_types heads lossless ops_sca
 BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
 
 test: all tests
-	@BUILD=$(BUILD) JOBS=2 sh tests/run.sh tests/test_sizes.sh tests/test_options.sh $(BESIDE_TESTS) tests/test_include.sh -- \
+	@BUILD=$(BUILD) JOBS=2 sh tests/run.sh tests/test_parts.sh tests/test_sizes.sh tests/test_options.sh $(BESIDE_TESTS) tests/test_include.sh -- \
 	    $(filter-out $(BESIDE_TESTS),$(TESTS)) tests/test_programs.sh tests/test_files.sh tests/test_cluster.sh
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
@@ -244,6 +244,6 @@ bench: $(BUILD)/specdec-bench
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help tests test cluster arm arm32 bigendian riscv pi windows fuzz demo model bench clean
+.PHONY: all help header tests test cluster arm arm32 bigendian riscv pi windows fuzz demo model bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

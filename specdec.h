@@ -64,8 +64,8 @@
    DETERMINISM
 
      The logits of a position are the same bits at every number of threads, step width, tree shape, drafter and
-     instruction set. Every sum has one order (see >>kernel); exp, log, sin and cos are ours; noise is a function of
-     (seed, position, token).
+     instruction set. Every sum has one order (see >>kernel/kernel); exp, log, sin and cos are ours; noise is a function
+     of (seed, position, token).
 
    ERRORS
 
@@ -74,11 +74,21 @@
      specdec_error_text). Nothing aborts. Files are checked byte by byte before they are believed. A failed call leaves
      the engine as it was, and may be repeated. With a NULL, calls that return nothing do nothing (specdec_tokens: 0).
 
-   CONTENTS (search for the marker)
+   CONTENTS (search for the marker, >>room/part)
 
-     >>base >>os >>pool >>lane >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>pipe >>heads >>sample >>tree
-     >>verify >>ngram >>retrieve >>draft >>tune >>stream >>engine >>public >>save; >>lanes: float loops that >>kernel
-     includes, once per instruction set */
+     >>base/ base os pool lane op
+     >>quant/ types decode table fit wide encode tiles
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
+         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>model/ gguf model facts tensors rope bind heads open
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>cache/ kv reserve bytes
+     >>forward/ context multiply rows attention step
+     >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
+     >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
+         draft_layer draft_ngram draft_recall drafters tune
+     >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
+         api api_model api_functions save */
 
 #ifndef SPECDEC__ISA
 
@@ -263,7 +273,7 @@ typedef struct specdec_settings {
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
 } specdec_settings;
 
-/* The drafters: X(name, kind in >>draft, name on command lines).
+/* The drafters: X(name, kind in >>speculation/draft, name on command lines).
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
@@ -955,6 +965,10 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 #ifndef SPECDEC_IMPLEMENTED
 #define SPECDEC_IMPLEMENTED
 
+/* =====================================================================================================================
+ * >>base/begin: warnings and compiler options for everything below; >>base/end restores them.
+ * ================================================================================================================== */
+
 /* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
    underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
 #pragma GCC diagnostic push
@@ -1030,8 +1044,7 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #endif
 
 /* =====================================================================================================================
- * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text, the log.
- *     May call: nothing.
+ * >>base/base: compiler facts, checked arithmetic, byte order, noise, the bump arena, error text, the log.
  * ================================================================================================================== */
 
 #include <stdarg.h>
@@ -1631,8 +1644,7 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems.
- *     May call: >>base
+ * >>base/os: clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems.
  *
  * Each part is written for POSIX, for Windows and for no system at all; what the three define has the same names.
  * ================================================================================================================== */
@@ -1688,10 +1700,6 @@ SPECDEC__FOR_SPEED
 #if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
 #include <sys/auxv.h>
 #endif
-#endif
-
-#ifdef __cplusplus
-extern "C" {
 #endif
 
 /* Atomics: the gcc/clang builtins, which C99 and C++11 share. */
@@ -2173,8 +2181,7 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
 }
 
 /* =====================================================================================================================
- * >>pool (private): threads that run one function side by side, meet at barriers, share out ranges and watch a cancel
- *     flag. May call: >>base >>os
+ * >>base/pool: threads that run one function side by side, meet at barriers, share out ranges and watch a cancel flag.
  *
  * A pool is the thread that calls specdec__pool_run, as thread 0, and helpers on seats. A part of a pool's seats (a
  * team) that a thread of its own leads is a pool, too: it has its own cursor, barrier and cancel flag. Pools that run
@@ -2493,8 +2500,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>lane (private): runs one job at a time beside the caller, on a thread that leads a team of its own.
- *     May call: >>base >>os >>pool
+ * >>base/lane: runs one job at a time beside the caller, on a thread that leads a team of its own.
  * ================================================================================================================== */
 
 typedef void specdec__lane_job(void *argument);
@@ -2610,12 +2616,12 @@ static void specdec__lane_cancel(specdec__lane *lane)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
+ * >>quant/types: GGUF block formats: a row for each type, the structs of the blocks, grids of the IQ types.
  * ================================================================================================================== */
 
 /* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
    alone follows from its row. To add a type, write the struct of its block, its decoder and a row. It then runs on
-   every instruction set; faster kernels for it may be entered in the tables of >>kernel. */
+   every instruction set; faster kernels for it may be entered in the tables of >>kernel/dispatch. */
 #define SPECDEC__QUANT_TYPES(X) \
     /* number, name, block, bytes, granule, bits, has_minimum, decode, fields: see specdec__quant_type */ \
     X(0, F32, 1, 4, 0, 0, 0, NULL, {4, 1}) \
@@ -2968,6 +2974,10 @@ static const uint16_t specdec__quant_iq2_xs_grid[512] = {SPECDEC__QUANT_IQ2_XS_G
     X(42148, 42240, 42265, 42577, 43018, 43048, 43170, 43348, 43398, 43528, 43530, 43552, 43554, 43560, 43656, 43690)
 static const uint16_t specdec__quant_iq2_s_grid[1024] = {SPECDEC__QUANT_IQ2_S_GRID(SPECDEC__QUANT_POINTS)};
 
+/* =====================================================================================================================
+ * >>quant/decode: decoders: a block of a quantised type to integer codes and scales.
+ * ================================================================================================================== */
+
 /* 32 nibbles from 16 bytes: the low ones first; code = nibble + offset. */
 SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
 {
@@ -3318,6 +3328,88 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
 }
 SPECDEC__RARE_END
 
+/* =====================================================================================================================
+ * >>quant/table: the table of types: looking up, sizes, rows of any type to floats.
+ * ================================================================================================================== */
+
+#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
+    {number, #name, block, bytes, granule, bits, has_minimum, \
+     SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
+static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
+
+/* The row of a type number, or NULL when it is not read. */
+static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__quant_types); i++)
+        if (specdec__quant_types[i].number == number)
+            return &specdec__quant_types[i];
+    return NULL;
+}
+
+/* Was a type left out by SPECDEC_TYPES? */
+SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
+
+/* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
+   the size does not fit; 0 for unknown types. */
+static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
+{
+    const specdec__quant_type *type = specdec__quant_find(number);
+
+    if (!type)
+        return 0;
+    if (row % type->block || elements % type->block || elements / type->block > (uint64_t)(SIZE_MAX / type->bytes))
+        return SIZE_MAX;
+    return (size_t)(elements / type->block) * type->bytes;
+}
+
+/* One quantised block to floats, out (block). Granules are multiples of 16. */
+SPECDEC__VECTORISE static void specdec__quant_block_to_float(const specdec__quant_type *type,
+                                                             const unsigned char *block, float *out)
+{
+    int8_t codes[SPECDEC__QUANT_BLOCK];
+    float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+    int i, k;
+
+    type->decode(block, codes, scale, minimum);
+    for (i = 0; i < type->block; i += 16) {
+        float s = scale[i / type->granule], m = type->has_minimum ? minimum[i / type->granule] : 0;
+
+        if (type->has_minimum)
+            for (k = 0; k < 16; k++)
+                out[i + k] = s * (float)codes[i + k] + m;
+        else
+            for (k = 0; k < 16; k++)
+                out[i + k] = s * (float)codes[i + k];
+    }
+}
+
+/* A row of elements (a multiple of the block) of any type to floats, out (elements). */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *type,
+                                                                       const void *row, size_t elements, float *out)
+{
+    const unsigned char *at = (const unsigned char *)row;
+    size_t i;
+
+    if (type->number == SPECDEC__TYPE_F32)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__load_f32(at + 4 * i);
+    else if (type->number == SPECDEC__TYPE_F16)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__load_f16(at + 2 * i);
+    else if (type->number == SPECDEC__TYPE_BF16)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__float_from_bf16(specdec__load_u16(at + 2 * i));
+    else
+        for (i = 0; i < elements / type->block; i++)
+            specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
+}
+
+/* =====================================================================================================================
+ * >>quant/fit: sums with which encoders compare scales.
+ * ================================================================================================================== */
+
 /* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
    is exact in double (float times float, or a small integer), or comes from specdec__product. */
 
@@ -3490,18 +3582,97 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
     }
 }
 
-/* Encoders spend most of their time on these sums. Where there are kernels for AVX2, >>kernel computes them with AVX2,
-   too. */
+/* =====================================================================================================================
+ * >>quant/wide: the same sums, four scales at a time with AVX2.
+ * ================================================================================================================== */
+
+/* Encoders spend most of their time on these sums: with AVX2, where there is AVX2. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
 #define SPECDEC__QUANT_WIDE
 #endif
 #ifdef SPECDEC__QUANT_WIDE
+#ifdef __x86_64__
+#define SPECDEC__WIDE __attribute__((target("avx2,fma")))
+typedef double specdec__wide_four __attribute__((vector_size(32)));
+
+/* Adds one element to the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because the
+   products are exact: the bits are those of specdec__quant_add. */
+SPECDEC__INLINE SPECDEC__WIDE void
+specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighted,
+                  const specdec__wide_four *scaled, double low, double high)
+{
+    const specdec__wide_four lowest = {low, low, low, low}, highest = {high, high, high, high};
+    const specdec__wide_four product = {weighted, weighted, weighted, weighted};
+    specdec__wide_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
+
+    code = (code + 6755399441055744.0) - 6755399441055744.0;
+    weight_code = weight ? *weight * code : code;
+    sums[0] = __builtin_ia32_vfmaddpd256(product, code, sums[0]);
+    sums[1] = __builtin_ia32_vfmaddpd256(weight_code, code, sums[1]);
+    sums[2] += weight_code;
+}
+
+/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
+SPECDEC__INLINE SPECDEC__WIDE void
+specdec__wide_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                  const specdec__pair *weighted, double low, double high, int tries,
+                  const double *inverse, specdec__quant_trial *trial)
+{
+    const specdec__wide_four zero = {0, 0, 0, 0};
+    int i, t;
+
+    for (t = 0; t < tries; t += 4) {
+        specdec__wide_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
+
+        memcpy(&inverses, inverse + t, sizeof inverses);
+        for (i = 0; i < pairs; i++) {
+            specdec__wide_four a = inverses * value[i][0], b = inverses * value[i][1];
+            double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
+
+            specdec__wide_add(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
+            specdec__wide_add(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
+        }
+        for (i = 0; i < 3; i++)
+            even[i] += odd[i];
+        memcpy(trial->code_value + t, &even[0], sizeof even[0]);
+        memcpy(trial->code_code + t, &even[1], sizeof even[1]);
+        memcpy(trial->code + t, &even[2], sizeof even[2]);
+    }
+}
+
+/* Without and with weights: two loops. */
+static SPECDEC__WIDE __attribute__((noinline)) void
+specdec__wide_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                    const specdec__pair *weighted, double low, double high, int tries,
+                    const double *inverse, specdec__quant_trial *trial)
+{
+    if (weight)
+        specdec__wide_try(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    else
+        specdec__wide_try(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
+}
+#endif
+
+/* The one of the two that suits this processor. */
 static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                const specdec__pair *weighted, double low, double high, int tries,
-                               const double *inverse, specdec__quant_trial *trial);
+                               const double *inverse, specdec__quant_trial *trial)
+{
+#ifdef SPECDEC__WIDE
+    if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+        return;
+    }
+#endif
+    specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+}
 #else
 #define specdec__quant_try specdec__quant_try_two
 #endif
+
+/* =====================================================================================================================
+ * >>quant/encode: encoders: floats to blocks of the types that can be written.
+ * ================================================================================================================== */
 
 /* Encoders try several scales. Each is the one that gives the value of largest magnitude one of these codes, before
    rounding; most lie near either end of the range. With 5.1 and 3, for Q4_0, values that were IQ2_XXS before (8, 25, 43
@@ -3693,80 +3864,6 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const 
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
-#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
-    {number, #name, block, bytes, granule, bits, has_minimum, \
-     SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
-static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
-
-/* The row of a type number, or NULL when it is not read. */
-static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
-{
-    size_t i;
-
-    for (i = 0; i < SPECDEC__COUNT(specdec__quant_types); i++)
-        if (specdec__quant_types[i].number == number)
-            return &specdec__quant_types[i];
-    return NULL;
-}
-
-/* Was a type left out by SPECDEC_TYPES? */
-SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
-
-/* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
-   the size does not fit; 0 for unknown types. */
-static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
-{
-    const specdec__quant_type *type = specdec__quant_find(number);
-
-    if (!type)
-        return 0;
-    if (row % type->block || elements % type->block || elements / type->block > (uint64_t)(SIZE_MAX / type->bytes))
-        return SIZE_MAX;
-    return (size_t)(elements / type->block) * type->bytes;
-}
-
-/* One quantised block to floats, out (block). Granules are multiples of 16. */
-SPECDEC__VECTORISE static void specdec__quant_block_to_float(const specdec__quant_type *type,
-                                                             const unsigned char *block, float *out)
-{
-    int8_t codes[SPECDEC__QUANT_BLOCK];
-    float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
-    int i, k;
-
-    type->decode(block, codes, scale, minimum);
-    for (i = 0; i < type->block; i += 16) {
-        float s = scale[i / type->granule], m = type->has_minimum ? minimum[i / type->granule] : 0;
-
-        if (type->has_minimum)
-            for (k = 0; k < 16; k++)
-                out[i + k] = s * (float)codes[i + k] + m;
-        else
-            for (k = 0; k < 16; k++)
-                out[i + k] = s * (float)codes[i + k];
-    }
-}
-
-/* A row of elements (a multiple of the block) of any type to floats, out (elements). */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *type,
-                                                                       const void *row, size_t elements, float *out)
-{
-    const unsigned char *at = (const unsigned char *)row;
-    size_t i;
-
-    if (type->number == SPECDEC__TYPE_F32)
-        for (i = 0; i < elements; i++)
-            out[i] = specdec__load_f32(at + 4 * i);
-    else if (type->number == SPECDEC__TYPE_F16)
-        for (i = 0; i < elements; i++)
-            out[i] = specdec__load_f16(at + 2 * i);
-    else if (type->number == SPECDEC__TYPE_BF16)
-        for (i = 0; i < elements; i++)
-            out[i] = specdec__float_from_bf16(specdec__load_u16(at + 2 * i));
-    else
-        for (i = 0; i < elements / type->block; i++)
-            specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
-}
-
 /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
    with NaNs, or with what half floats cannot hold, may come back as anything. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
@@ -3809,6 +3906,10 @@ static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type 
         for (i = 0; i < elements / type->block; i++)
             specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
 }
+
+/* =====================================================================================================================
+ * >>quant/tiles: rows of a quantised matrix to tiles of 16 interleaved rows, and back.
+ * ================================================================================================================== */
 
 /* Exchanges the bits of a word (or of each of a vector of words) that mask says with those so far above them. */
 #define SPECDEC__QUANT_SWAP(word, spare, distance, mask) \
@@ -4015,8 +4116,7 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 }
 
 /* =====================================================================================================================
- * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
- *     May call: >>base
+ * >>base/op: scalar functions of a float or a double for which libm would give different bits on every machine.
  * ================================================================================================================== */
 
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
@@ -4060,9 +4160,9 @@ static double specdec__inverse_root(double x)
     return y;
 }
 
-/* e^x. One float here and sixteen lanes in >>lanes take the same steps, so they give the same bits: e^x = 2^n * p. The
-   low bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) a
-   difference. Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
+/* e^x. One float here and sixteen lanes in >>kernel/lanes take the same steps, so they give the same bits:
+   e^x = 2^n * p. The low bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant,
+   sub(a, b) a difference. Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
 #define SPECDEC__EXP(x, shifter, n, r, p, madd, set, sub) \
     do { \
         shifter = madd(x, set(1.44269502f), set(12582912.0f)); /* 1.5 * 2^23: adding it rounds to an integer */ \
@@ -4186,8 +4286,8 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 }
 
 /* =====================================================================================================================
- * >>kernel (private): matrix tiles times columns and float loops: scalar reference, then one block per instruction set
- *     with the same names, and one table to choose from. May call: >>base >>os >>quant >>op
+ * >>kernel/kernel: matrix tiles times columns and float loops: the canonical order of sums, and the table of functions
+ *     that an instruction set fills.
  *
  * Canonical order (law 1). A weight matrix is stored in tiles of 16 rows, and vector lanes are rows, never parts of one
  * sum. A column of activations is quantised in blocks of 32 values: x = scale * (code + offset), code in [-127, 127].
@@ -4282,7 +4382,7 @@ typedef struct specdec__softening {
     float *scale;                /* (count): the largest of these products, over 255 */
 } specdec__softening;
 
-/* The float loops of an instruction set: name, result, parameters. They are written once, in >>lanes. */
+/* The float loops of an instruction set: name, result, parameters. They are written once, in >>kernel/lanes. */
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
@@ -4381,9 +4481,10 @@ typedef struct specdec__kernels {
     specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
 } specdec__kernels;
 
-/* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES),
-   and the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one.
-   >>lanes does not compile while one is missing. */
+/* What an instruction set has to define before it includes >>kernel/lanes: V, a vector of 1, 4 or 16 floats
+   (SPECDEC__LANES), and the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the
+   scalar one.
+   >>kernel/lanes does not compile while one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \
@@ -4406,7 +4507,9 @@ typedef struct specdec__kernels {
     X(load_bf16, V, (const void *)) \
     X(store_f16, void, (void *, V))
 
-/* --- scalar ------------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/scalar: the scalar reference.
+ * ================================================================================================================== */
 
 /* Generic unpacking: every type through its decode function. The oracle for the others, and their fallback. */
 static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
@@ -4657,7 +4760,9 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #include SPECDEC__FILE
 SPECDEC__RARE_END
 
-/* --- weighing 8-bit values, every instruction set ----------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/weigh: attention over 8-bit values: weighted sums of codes, written once for every instruction set.
+ * ================================================================================================================== */
 
 /* Of a page of keys and values, the part that goes with the 64 bytes of values which lie `at` bytes on. */
 SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
@@ -4716,7 +4821,9 @@ static void specdec__scalar_value_sums(const int8_t *values, int keys, const uin
 
 SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, )
 
-/* --- x86-64: what its instruction sets have in common ------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/x86: what the instruction sets of x86-64 have in common.
+ * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 /* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
@@ -4915,7 +5022,9 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
 }
 #endif /* x86_64 */
 
-/* --- SSE4.1 with SSSE3 -------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/sse41: SSE4.1 with SSSE3.
+ * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__SSE41 __attribute__((target("sse4.1")))
@@ -5384,7 +5493,9 @@ SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, pa
 SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */
 
-/* --- AVX2 with FMA and F16C, and AVX-VNNI ------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/avx2: AVX2 with FMA and F16C, and AVX-VNNI.
+ * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 
@@ -6618,7 +6729,9 @@ SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, SPECDEC__AVX2_FUSED, 32, 32m)
 #endif
 #endif /* x86_64 */
 
-/* --- AVX2: rows into tiles ---------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/avx2_tiles: AVX2: rows into tiles.
+ * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* Vectors have words of 8 rows. half: which ones of the 16. */
@@ -6797,7 +6910,9 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
 }
 #endif /* x86_64 */
 
-/* --- AVX-512 with VNNI -------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/avx512: AVX-512 with VNNI.
+ * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 typedef __m512 specdec__avx512_v;
@@ -7809,9 +7924,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
 }
 
 SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
+#endif /* x86_64 */
 
-/* --- AVX-512: rows into tiles ------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/avx512_tiles: AVX-512: rows into tiles.
+ * ================================================================================================================== */
 
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* 16 bytes of the rows 0, 4, 8 and 12, side by side. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_every_fourth(const unsigned char *from, size_t step)
 {
@@ -7968,9 +8087,13 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
         }
     }
 }
+#endif /* x86_64 */
 
-/* --- AVX-512: rows where they lie in the file --------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/avx512_rows: AVX-512: multiplying rows where they lie in the file.
+ * ================================================================================================================== */
 
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* One column times rows of Q4_0, Q8_0, Q4_K and Q6_K without turning them into tiles: 16 granules of a row at a time
    become 16 sums, scales and minimums, and only these are turned, so that they can be added up in order. Four vectors
    have four granules each, a granule in 128 bits. */
@@ -8277,7 +8400,9 @@ SPECDEC__AVX512_ROWS(Q4_K)
 SPECDEC__AVX512_ROWS(Q6_K)
 #endif /* x86_64 */
 
-/* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
+/* =====================================================================================================================
+ * >>kernel/neon: 64-bit NEON: what its kernels have in common, and unpacking.
+ * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__NEON
@@ -9414,9 +9539,13 @@ SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel))
    those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
 #define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
 #define SPECDEC__DOTPROD_START_BITS 0x4B400000
+#endif /* aarch64 */
 
-/* --- dot products from tiles, without a panel --------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * ================================================================================================================== */
 
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
 enum {
     SPECDEC__DOTPROD_PANEL_16 = SPECDEC__TYPE_COUNT, SPECDEC__DOTPROD_PANEL_16M, SPECDEC__DOTPROD_PANEL_32,
@@ -10590,9 +10719,13 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
                                   count, sums); \
     }
 SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
+#endif /* aarch64 */
 
-/* --- matrix products ---------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/neon_i8mm: NEON with matrix products (i8mm).
+ * ================================================================================================================== */
 
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* 4, 2 or 1 columns of up to 8 blocks, made ready once for two panels: a single column is its own partner. */
 typedef struct specdec__i8mm_x {
     int8_t codes[8][2][64];                /* (block, pair, value/8, 2 columns, 8) */
@@ -10883,9 +11016,13 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
                                specdec__i8mm_groups_##groups, tiles, blocks, panels, x, block, column, count, sums); \
     }
 SPECDEC__I8MM_TYPES(SPECDEC__I8MM_MULTIPLY)
+#endif /* aarch64 */
 
-/* --- plain NEON: panels only -------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/neon_panels: plain NEON: panels of unpacked codes.
+ * ================================================================================================================== */
 
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* Sums of four rows of one column, that start at SPECDEC__DOTPROD_START; w: words of the granule. Sums of 8 products
    (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
@@ -11012,9 +11149,13 @@ static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const 
     (SPECDEC__NEON_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
                                                                                            column, count, sums);
 }
+#endif /* aarch64 */
 
-/* --- plain NEON: nibbles without a panel ------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/neon_nibbles: plain NEON: 4-bit codes without a panel.
+ * ================================================================================================================== */
 
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* Four, two or one columns of up to 8 blocks, made ready once for two tiles: codes (block, column, value/8, twice 8);
    start (block, column, 4 times): what sums of unsigned codes times these begin at, bits of a float. */
 typedef struct specdec__neon_x {
@@ -11264,7 +11405,9 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
 SPECDEC__NEON_TYPES(SPECDEC__NEON_MULTIPLY)
 #endif /* aarch64 */
 
-/* --- 32-bit ARM: NEON and VFPv4 ----------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/neon32: 32-bit ARM: NEON and VFPv4.
+ * ================================================================================================================== */
 
 #ifdef SPECDEC__NEON32
 #ifdef SPECDEC__NEON32_ASKED
@@ -11476,7 +11619,9 @@ SPECDEC__NEON32_DOT(32_wide, 32, 32, 0, 1)
 SPECDEC__NEON32_DOT(32m, 32m, 32, 1, 0)
 #endif /* 32-bit ARM */
 
-/* --- RISC-V: V 1.0, for any length of vectors from 128 bits on ---------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/rvv: RISC-V: V 1.0, for vectors of 128 bits and more.
+ * ================================================================================================================== */
 
 #ifdef SPECDEC__RVV
 /* Sixteen float lanes: the compiler spreads them over as many registers as it takes. */
@@ -11694,7 +11839,9 @@ SPECDEC__RVV_DOT(32_wide, 32, 0, 1)
 SPECDEC__RVV_DOT(32m, 32, 1, 0)
 #endif /* RISC-V */
 
-/* --- unpacking line by line: NEON of 32-bit ARM, RISC-V V --------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/lines: unpacking line by line, for NEON of 32-bit ARM and RISC-V V.
+ * ================================================================================================================== */
 
 #ifdef SPECDEC__LINE_VECTOR
 /* A line is 4 values of 16 rows, 64 bytes, in tiles as in panels: all of its bytes are unpacked alike. */
@@ -12045,87 +12192,9 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
 #pragma GCC pop_options
 #endif
 
-/* --- encoders, four tries at a time ------------------------------------------------------------------------------- */
-
-#ifdef SPECDEC__QUANT_WIDE
-#ifdef __x86_64__
-#define SPECDEC__WIDE __attribute__((target("avx2,fma")))
-typedef double specdec__wide_four __attribute__((vector_size(32)));
-
-/* Adds one element to the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because the
-   products are exact: the bits are those of specdec__quant_add. */
-SPECDEC__INLINE SPECDEC__WIDE void
-specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighted,
-                  const specdec__wide_four *scaled, double low, double high)
-{
-    const specdec__wide_four lowest = {low, low, low, low}, highest = {high, high, high, high};
-    const specdec__wide_four product = {weighted, weighted, weighted, weighted};
-    specdec__wide_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
-
-    code = (code + 6755399441055744.0) - 6755399441055744.0;
-    weight_code = weight ? *weight * code : code;
-    sums[0] = __builtin_ia32_vfmaddpd256(product, code, sums[0]);
-    sums[1] = __builtin_ia32_vfmaddpd256(weight_code, code, sums[1]);
-    sums[2] += weight_code;
-}
-
-/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
-SPECDEC__INLINE SPECDEC__WIDE void
-specdec__wide_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                  const specdec__pair *weighted, double low, double high, int tries,
-                  const double *inverse, specdec__quant_trial *trial)
-{
-    const specdec__wide_four zero = {0, 0, 0, 0};
-    int i, t;
-
-    for (t = 0; t < tries; t += 4) {
-        specdec__wide_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
-
-        memcpy(&inverses, inverse + t, sizeof inverses);
-        for (i = 0; i < pairs; i++) {
-            specdec__wide_four a = inverses * value[i][0], b = inverses * value[i][1];
-            double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
-
-            specdec__wide_add(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
-            specdec__wide_add(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
-        }
-        for (i = 0; i < 3; i++)
-            even[i] += odd[i];
-        memcpy(trial->code_value + t, &even[0], sizeof even[0]);
-        memcpy(trial->code_code + t, &even[1], sizeof even[1]);
-        memcpy(trial->code + t, &even[2], sizeof even[2]);
-    }
-}
-
-/* Without and with weights: two loops. */
-static SPECDEC__WIDE __attribute__((noinline)) void
-specdec__wide_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                    const specdec__pair *weighted, double low, double high, int tries,
-                    const double *inverse, specdec__quant_trial *trial)
-{
-    if (weight)
-        specdec__wide_try(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-    else
-        specdec__wide_try(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
-}
-#endif
-
-/* The one of the two that suits this processor. */
-static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                               const specdec__pair *weighted, double low, double high, int tries,
-                               const double *inverse, specdec__quant_trial *trial)
-{
-#ifdef SPECDEC__WIDE
-    if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-        return;
-    }
-#endif
-    specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-}
-#endif
-
-/* --- which instruction sets are wanted ---------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/dispatch: which instruction sets are compiled in, which one this processor has, and the table of each.
+ * ================================================================================================================== */
 
 #ifdef SPECDEC_NO_SSE41
 #define SPECDEC__WITH_SSE41 0
@@ -12658,8 +12727,7 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md.
- *     May call: >>base >>quant
+ * >>model/gguf: reads GGUF v2 and v3 in place and trusts nothing; format: ggml/docs/gguf.md.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -13076,7 +13144,7 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text (private): tokenizers, text out of tokens, stop strings, chat formats. May call: >>base >>gguf
+ * >>text/vocabulary: the vocabulary: what a token is, and which tokens end a text.
  * ================================================================================================================== */
 
 /* The tokenizers, by tokenizer.ggml.model. */
@@ -13245,7 +13313,13 @@ static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_
     return 0;
 }
 
-/* --- characters --------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/unicode: characters: UTF-8 and the classes of code points that pre-tokenizers ask for.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Kinds of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
@@ -13516,7 +13590,13 @@ SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsign
     return 2;
 }
 
-/* --- words -------------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/words: pre-tokenizers: how text is cut into words before BPE merges.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Where a run of at most limit characters of one kind ends that begins at a place. */
 static size_t specdec__text_skip(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
@@ -13725,7 +13805,13 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
 
-/* --- vocabulary: looking up --------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/lookup: hash tables from bytes to tokens and from pairs of tokens to merges.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__VOCAB_FURTHEST 4096 /* places from its hash on among which an entry is */
 
@@ -13850,7 +13936,13 @@ static int specdec__vocab_put(uint32_t *slots, uint32_t mask, uint32_t hash, uin
     return 0;
 }
 
-/* --- vocabulary: reading ------------------------------------------------------------------------------------------ */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/load: a vocabulary read from a GGUF file, and two vocabularies compared.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* What the file holds, checked, before the indexes are built. */
 typedef struct specdec__vocab_source {
@@ -14309,8 +14401,13 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     return at;
 }
 
+SPECDEC__FOR_SPEED
 
-/* --- tokenizing: merges ------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>text/merge: merging the symbols of a word into tokens: SentencePiece by score, BPE by rank.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Where tokens go. count goes on counting when there is no more room. */
 typedef struct specdec__text_sink {
@@ -14514,7 +14611,13 @@ static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const 
     return SPECDEC_OK;
 }
 
-/* --- tokenizing: texts -------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/tokenize: text to tokens.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
 typedef struct specdec__text_frame {
@@ -14663,7 +14766,13 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     return SPECDEC_OK;
 }
 
-/* --- text out of tokens ------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/decode: tokens to text, whole UTF-8 characters at a time.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* The plain bytes that a token's text spells: the inverse of specdec__text_spell. Returns their number; out may be
    NULL. */
@@ -14798,7 +14907,13 @@ static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *str
     return count;
 }
 
-/* --- stop strings ------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/stop: stop strings in a stream of bytes.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__STOP_MAX 8         /* stop strings */
 #define SPECDEC__STOP_MAX_BYTES 256 /* bytes of one */
@@ -14906,7 +15021,13 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
     return count;
 }
 
-/* --- chat formats ------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/chat: chat formats: recognised by name or template, and rendered.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_HAS = 3 };
 
@@ -15079,8 +15200,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model (private): a GGUF's tensors, checked and bound by tables, and repacked into tiles of 16 rows.
- *     May call: >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text
+ * >>model/model: architectures as rows of a table; what a prepared model holds.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -15332,6 +15452,14 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 /* Whether a model can write a text on its own. */
 static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }
 
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/facts: the numbers of a model, read from its keys and checked.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
 /* "llama" + ".block_count" and the like, in a buffer of the caller's. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
@@ -15543,6 +15671,14 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     return r.result ? r.result : specdec__model_pattern(m, error);
 }
 
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/tensors: tensors found by name, checked against their shapes, and counted.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
 /* Notes which keys a layer sees and how it rotates. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
@@ -15719,6 +15855,14 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     return SPECDEC_OK;
 }
 
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/rope: frequencies of RoPE and how files scale them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
 {
     const int whole = m->architecture->joint_norms;
@@ -15852,6 +15996,14 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
     }
     return r;
 }
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/bind: a model's tensors bound to its layers; a tensor that nobody reads is an error.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
@@ -16133,7 +16285,13 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* --- heads -------------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/heads: files of heads and layers that draft.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* The name of a tensor of a head; head < 0: of one that they share. */
 static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
@@ -16184,6 +16342,14 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
     return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
                                          &layer->vector[SPECDEC__HEAD_BIAS], error);
 }
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/open: opens, parses and repacks a model.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
@@ -16375,7 +16541,7 @@ static void specdec__model_deinit(specdec__model *m)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel >>model
+ * >>cache/kv: pages of 64 slots, and views: ordered lists of segments.
  *
  * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
  * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
@@ -16584,7 +16750,13 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
 }
 
-/* --- reserving: logical position p lies in slot p % 64 of a page -------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cache/reserve: reserving, committing, sharing and freeing slots: logical position p lies in slot p % 64 of a page.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what
    other views do to these pages must not move the nodes that are reserved. */
@@ -16961,7 +17133,9 @@ static void specdec__view_slots(const specdec__segments *segments, int from, int
     }
 }
 
-/* --- keys and values as bytes of a file --------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>cache/bytes: keys and values as bytes of a file.
+ * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
@@ -17163,8 +17337,8 @@ static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const sp
 }
 
 /* =====================================================================================================================
- * >>forward (private): one function for prefill, one token, a tree, several views. It knows no speculation: nodes in,
- *     rows of logits out. May call: >>base >>pool >>quant >>kernel >>op >>model >>kv
+ * >>forward/context: what a forward pass works with: its batch, buffers and caches. It knows no speculation: nodes in,
+ *     rows of logits out.
  * ================================================================================================================== */
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
@@ -17446,7 +17620,9 @@ static void specdec__context_view(specdec__view *view, const specdec__room *room
 
 SPECDEC__FOR_SPEED
 
-/* --- matrices ----------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>forward/multiply: matrices times the columns of a step, each tile of weights unpacked once.
+ * ================================================================================================================== */
 
 /* A tile of 16 rows of a matrix. */
 typedef struct specdec__place {
@@ -17614,7 +17790,9 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     }
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>forward/rows: norms, residuals and quantising of activations, by ranges of columns.
+ * ================================================================================================================== */
 
 /* A thread's part of n rows of floats: whole rows, or blocks of 32 of each if they are few. */
 typedef struct specdec__part {
@@ -17718,7 +17896,9 @@ static void specdec__forward_finish(const specdec__context *c, int thread)
     }
 }
 
-/* --- attention ---------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>forward/attention: attention over views and ancestors in a tree, in blocks of 64 keys.
+ * ================================================================================================================== */
 
 /* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
 static void specdec__forward_angles(specdec__context *c, int rope, int row)
@@ -18409,7 +18589,13 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
     return specdec__pool_barrier(c->pool);
 }
 
-/* --- the step ----------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>forward/step: a step: layers, experts, logits; committing its nodes.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
                                                int stride)
@@ -19028,8 +19214,8 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>pipe (private): the target's layers on several ranks: what travels between them, and what a rank does with it.
- *     Compiled in with SPECDEC_CLUSTER. May call: >>base >>os >>pool >>text >>model >>kv >>forward
+ * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
+ *     several ranks. Compiled in with SPECDEC_CLUSTER.
  *
  * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
  * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
@@ -19263,7 +19449,13 @@ static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
     return in->bad ? low : value;
 }
 
-/* --- messages ----------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/link: messages sent and received, and a rank that fails.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
@@ -19573,7 +19765,13 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
     return 0;
 }
 
-/* --- orders, as rank 0 gives them --------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/orders: orders, as rank 0 gives them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Sends the orders that wait, with rows of x behind them. */
 static void specdec__link_flush(specdec__link *link, int rows)
@@ -19778,7 +19976,13 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
     return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
 }
 
-/* --- orders, as other ranks obey them ----------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/rank: orders, as other ranks carry them out.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
 {
@@ -20056,7 +20260,13 @@ static specdec_result specdec__link_serve(specdec__link *link)
     return SPECDEC_DONE;
 }
 
-/* --- a rank that drafts, as rank 0 sees it ------------------------------------------------------------------------ */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/guesses: a rank that drafts, as rank 0 sees it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Sends an order to the draft rank: (view, epoch, words...). */
 static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
@@ -20171,7 +20381,13 @@ static const specdec__guess *specdec__guess_root(specdec__link *link, int view, 
     return guess && known->count == count ? guess : NULL;
 }
 
-/* --- ranks find each other ---------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/meet: ranks find each other, compare their files and part.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
    keys are stored, and how many; who has which layers. */
@@ -20317,8 +20533,7 @@ static void specdec__link_end(specdec__link *link)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>heads (private): runs heads, which guess the next tokens from a state of the target, level by level.
- *     May call: >>base >>pool >>quant >>op >>model >>forward
+ * >>speculation/heads: runs heads that predict the next tokens from a hidden state of the target, level by level.
  * ================================================================================================================== */
 
 /* A file of heads with what a level of a tree needs. */
@@ -20452,8 +20667,8 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
 }
 
 /* =====================================================================================================================
- * >>sample (private): a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
- * noise that is a function of (seed, position, token). May call: >>base >>kernel >>op
+ * >>speculation/sample: a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
+ *     noise that is a function of (seed, position, token).
  * ================================================================================================================== */
 
 #define SPECDEC__SAMPLE_WINDOW     64 /* repetition_window when the caller leaves it 0 */
@@ -20918,8 +21133,8 @@ static void specdec__row_weights(const specdec__row *row, float *p)
 }
 
 /* =====================================================================================================================
- * >>tree (private): token trees as arrays: shapes, scores, the best tree for an acceptance vector, growth from live
- * probabilities, the default family. May call: >>base
+ * >>speculation/tree: token trees as arrays: shapes, scores, the best tree for an acceptance vector, growth from live
+ *     probabilities, the default family.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -21627,8 +21842,7 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
 }
 
 /* =====================================================================================================================
- * >>verify (private): the acceptance rules, one small function each, and the walk down a token tree.
- * May call: >>base >>kernel >>sample >>tree
+ * >>speculation/verify: the acceptance rules, one small function each, and the walk down a token tree.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -22136,9 +22350,8 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>ngram (private): an index of every run of up to context + 1 tokens in some texts, trees of likely continuations
- *     grown from it, and a file of what it holds. What one text brought is offered to all.
- *     May call: >>base >>tree
+ * >>speculation/ngram: an index of every run of up to context + 1 tokens, and trees of likely continuations grown from
+ *     it. What one sequence brought is offered to all.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -22690,7 +22903,13 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
     }
 }
 
-/* --- a file of what was seen -------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/ngram_file: the n-gram index as a file.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* The bytes of a file that specdec__ngram_save writes. */
 static size_t specdec__ngram_file_size(const specdec__ngram *index)
@@ -22806,10 +23025,9 @@ static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabu
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>retrieve (private): the same model with a small cache: of a long text the chunks of keys that the newest queries
- *     attend to most, by layer and kv head, chosen anew for every few guesses, and behind them the newest tokens. After
- *     the retrieval cache of TriForce (Sun et al. 2024, arXiv 2404.11912).
- *     May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
+ * >>speculation/retrieve: the same model with a small cache: of a long text the chunks of keys that the newest queries
+ *     attend to most, by layer and kv head, chosen anew for every few draft tokens, and behind them the newest tokens.
+ *     After the retrieval cache of TriForce (Sun et al. 2024, arXiv 2404.11912).
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -23115,10 +23333,8 @@ static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions; what several
- *     propose is merged into one tree.
- *     May call: >>base >>os >>pool >>kernel >>op >>text >>model >>kv >>forward >>pipe >>heads >>sample >>tree >>ngram
- *     >>retrieve
+ * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
+ *     several propose is merged into one tree.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -23415,7 +23631,13 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
         d->kind->commit(d, p, own, i - 1);
 }
 
-/* --- level by level ----------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/levels: drafting level by level.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* What drafters have in common that run something once for each level of a tree. Their state begins with this. */
 typedef struct specdec__levels {
@@ -23741,11 +23963,18 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
 }
 
-/* --- a draft model on another rank --------------------------------------------------------------------------------
+SPECDEC__FOR_SPEED
 
-   That rank goes on from the likeliest guesses on its own; here they are looked up. What has not come yet is as if
-   nothing were thought to follow; where the text has gone another way than any guess, the new ones are waited for a
-   little. */
+/* =====================================================================================================================
+ * >>cluster/draft_remote: a draft model on another rank.
+ *
+ *
+ * That rank goes on from the likeliest guesses on its own; here they are looked up. What has not come yet is as if
+ * nothing were thought to follow; where the text has gone another way than any guess, the new ones are waited for a
+ * little.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_afar {
     const specdec__context *target; /* whose link remembers what has come */
@@ -23973,7 +24202,13 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
     specdec__draft_afar_knows, specdec__draft_afar_due};
 
-/* --- the draft model ---------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_model: the draft model.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* A model reads no text that is longer than what it was trained on: of a longer one its first tokens and the last ones,
    as if nothing were between them. The attention sinks of StreamingLLM (Xiao et al. 2024, arXiv 2309.17453); the last
@@ -24201,7 +24436,13 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
     NULL, NULL};
 
-/* --- heads -------------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_heads: heads as a drafter (MLP speculator, Medusa).
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_heads {
     specdec__levels levels;
@@ -24343,11 +24584,18 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* --- a layer that reads the target's states ------------------------------------------------------------------------
+SPECDEC__FOR_SPEED
 
-   EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer's guess is token p + 2. Pairs of the
-   text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
-   would put there; behind the root, the layer's own states stand for the target's. */
+/* =====================================================================================================================
+ * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
+ *
+ *
+ * EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer's guess is token p + 2. Pairs of the
+ * text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
+ * would put there; behind the root, the layer's own states stand for the target's.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__DRAFT_STATES 32 /* of a text that are kept: most wait until there is something to draft */
 
@@ -24604,7 +24852,13 @@ static const specdec__drafter_kind specdec__draft_heads_kind = {
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
     &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL};
 
-/* --- n-grams ------------------------------------------------------------------------------------------------------ */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_ngram: n-grams as a drafter.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* The likeliest continuations of the text by what it and the others hold already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -24683,11 +24937,18 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
-/* --- two levels: the target with a small cache, for which somebody else drafts --------------------------------------
+SPECDEC__FOR_SPEED
 
-   TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
-   them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
-   level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it. */
+/* =====================================================================================================================
+ * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
+ *
+ *
+ * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
+ * them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
+ * level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
 #define SPECDEC__RECALL_WINDOW 256 /* tokens of text that its draft model reads */
@@ -24896,7 +25157,13 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
     specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
-/* --- all of them -------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/drafters: the table of drafters.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
@@ -24922,8 +25189,7 @@ static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting dr
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>tune (private): what steps cost and how guesses fare, measured while running; which tree pays best now.
- *     May call: >>base >>tree >>draft
+ * >>speculation/tune: what steps cost and how draft tokens fare, measured while running; which tree pays best now.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -25504,9 +25770,8 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>stream (private): a text and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
- *     of its text, counters. What it writes never depends on other texts.
- *     May call: >>base >>text >>model >>kv >>forward >>sample >>tree >>draft
+ * >>engine/stream: a sequence and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
@@ -25736,8 +26001,7 @@ static int specdec__stream_common(const specdec *t, const specdec *other)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine (private): layout of the block, prefill, the step: draft, forward, verify, commit.
- *     May call: every section above
+ * >>engine/engine: what an engine holds.
  * ================================================================================================================== */
 
 #define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
@@ -25948,6 +26212,10 @@ typedef struct specdec__engine {
     specdec__pool pool;
     specdec_config config;       /* the caller's, defaults filled in */
 } specdec__engine;
+
+/* =====================================================================================================================
+ * >>engine/layout: a configuration checked, and the block laid out.
+ * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
@@ -26517,7 +26785,13 @@ static void specdec__engine_close(specdec__engine *e)
         specdec__model_deinit(e->own[--e->own_count]);
 }
 
-/* --- what steps cost ---------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/measure: what steps cost, measured at the beginning; chat format and fork tokens.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
 static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
@@ -26684,7 +26958,13 @@ static void specdec__engine_tell(const specdec__engine *e)
                   e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
 
-/* --- texts -------------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/sequences: sequences opened, shared, forked and released.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* The oldest run is no longer on its way. */
 static void specdec__pipe_pop(specdec__pipe *pipe)
@@ -26960,7 +27240,13 @@ static void specdec__engine_bear(specdec *t)
     t->forced_count = 0;
 }
 
-/* --- several runs on their way ------------------------------------------------------------------------------------ */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/runs: several runs on their way, on this machine or over ranks.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
    descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
@@ -27113,7 +27399,13 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     return result;
 }
 
-/* --- prefill ------------------------------------------------------------------------------------------------------ */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/prefill: prompts: what is shared with other sequences, and reading the rest.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
    path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
@@ -27261,7 +27553,13 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
     return SPECDEC_OK;
 }
 
-/* --- a full context slides ---------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/slide: a full context slides.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
    call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
@@ -27334,7 +27632,13 @@ static void specdec__engine_unslide(specdec *t)
     t->from_row = t->before.count = 0;
 }
 
-/* --- who takes part in a step, and with how many nodes ------------------------------------------------------------ */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/plan: which sequences take part in a step, and with how many nodes.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* What went wrong with a text in a step: the next call on it tells. */
 static void specdec__engine_drop(specdec *t, specdec_result result)
@@ -27474,7 +27778,13 @@ static void specdec__engine_leave(specdec__engine *e, const specdec *t)
         e->tune->load.keys -= t->view.length + i;
 }
 
-/* --- what a step speculates on ------------------------------------------------------------------------------------ */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/speculate: which trees a step verifies.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Whether a step may speculate behind a text, and on what. times: of a step with so many nodes; base: those that it has
    anyway, and for other texts; others: tokens that these get; spent: seconds of drafting for them. */
@@ -27677,7 +27987,13 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
     return SPECDEC_OK;
 }
 
-/* --- drafting while the target verifies --------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/ahead: drafting while the target verifies.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Candidate i joins chosen[count], at most `most` of the likeliest, if it is one of them. Returns how many they are. */
 static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
@@ -28240,7 +28556,13 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
         specdec__engine_share_out(e, times);
 }
 
-/* --- the step ----------------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/step: the step: nodes reserved, run, verified, committed.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Slots for all nodes: first for what has to be run, then for guesses. A text without the former is left out, one for
    whose guesses there are too few goes on with the root alone. */
@@ -28715,7 +29037,13 @@ static void specdec__engine_begin_answer(specdec *t)
     specdec__engine_answered(t, specdec__os_seconds());
 }
 
-/* --- the step, with several runs on their way --------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/pipe_step: the step with several runs on their way.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Whether a text's runs may follow each other before they are verified: it writes alone, the same whoever guesses, and
    nobody wants to hear the target's states. Not in a step that leaves a prompt out: a usual one shows what steps take
@@ -29117,7 +29445,13 @@ static int specdec__pipe_step(specdec *t, double start)
     return 1;
 }
 
-/* --- a rank that only drafts -------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 static specdec__proposal *specdec__guesser_proposal(const specdec *t)
 {
@@ -29416,6 +29750,14 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
     return SPECDEC_DONE;
 }
 
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/work: one step of an engine, whichever kind.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
 /* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
    has. Errors are those of t; what goes wrong with others they are told by their next call. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
@@ -29467,9 +29809,13 @@ static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result
     return result;
 }
 
+SPECDEC__FOR_SPEED
+
 /* =====================================================================================================================
- * >>public (private): bodies of the API. May call: every section above
+ * >>engine/api: bodies of the API: engines, sequences, prompts, pieces of text.
  * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 const char *specdec_result_text(specdec_result result)
 {
@@ -30332,7 +30678,13 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
     return SPECDEC_OK;
 }
 
-/* --- a prepared model --------------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/api_model: bodies of the API: prepared models, tokens.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
                                             specdec__arena *arena, specdec_error *error)
@@ -30489,7 +30841,13 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     return SPECDEC_OK;
 }
 
-/* --- a tree of the caller's --------------------------------------------------------------------------------------- */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/api_functions: bodies of the API: trees of the caller's, files and types.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
 {
@@ -30804,8 +31162,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>save (private): a text as the bytes of a file, and back; bodies of specdec_save and specdec_load.
- *     May call: >>base >>text >>model >>kv >>forward >>sample >>draft >>stream >>engine >>public
+ * >>engine/save: a sequence as the bytes of a file, and back; bodies of specdec_save and specdec_load.
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"
@@ -31242,9 +31599,6 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
 
 SPECDEC__FOR_SPEED
 
-#ifdef __cplusplus
-}
-#endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT DEFAULT
 #if __clang_major__ >= 12 && defined(__x86_64__)
@@ -31260,9 +31614,8 @@ SPECDEC__FOR_SPEED
 #else /* SPECDEC__ISA: this file is including itself */
 
 /* =====================================================================================================================
- * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once
- *     per instruction set (SPECDEC__ISA). V and X are its vector type of SPECDEC__LANES floats and its operations.
- *     May call: >>base >>quant >>op >>kernel
+ * >>kernel/lanes: float loops over 16 lanes, written once; included once for each instruction set (SPECDEC__ISA). V and
+ *     X are its vector type of SPECDEC__LANES floats and its operations.
  *
  * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials
  * meet in one fixed tree. So every instruction set gives the same bits.

@@ -181,7 +181,7 @@ typedef struct specdec_settings {
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
 } specdec_settings;
 
-/* The drafters: X(name, kind in >>draft, name on command lines).
+/* The drafters: X(name, kind in >>speculation/draft, name on command lines).
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or

@@ -64,8 +64,8 @@
    DETERMINISM
 
      The logits of a position are the same bits at every number of threads, step width, tree shape, drafter and
-     instruction set. Every sum has one order (see >>kernel); exp, log, sin and cos are ours; noise is a function of
-     (seed, position, token).
+     instruction set. Every sum has one order (see >>kernel/kernel); exp, log, sin and cos are ours; noise is a function
+     of (seed, position, token).
 
    ERRORS
 
@@ -74,11 +74,21 @@
      specdec_error_text). Nothing aborts. Files are checked byte by byte before they are believed. A failed call leaves
      the engine as it was, and may be repeated. With a NULL, calls that return nothing do nothing (specdec_tokens: 0).
 
-   CONTENTS (search for the marker)
+   CONTENTS (search for the marker, >>room/part)
 
-     >>base >>os >>pool >>lane >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>pipe >>heads >>sample >>tree
-     >>verify >>ngram >>retrieve >>draft >>tune >>stream >>engine >>public >>save; >>lanes: float loops that >>kernel
-     includes, once per instruction set */
+     >>base/ base os pool lane op
+     >>quant/ types decode table fit wide encode tiles
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
+         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>model/ gguf model facts tensors rope bind heads open
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>cache/ kv reserve bytes
+     >>forward/ context multiply rows attention step
+     >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
+     >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
+         draft_layer draft_ngram draft_recall drafters tune
+     >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
+         api api_model api_functions save */
 
 #ifndef SPECDEC__ISA
 
@@ -95,6 +105,9 @@
 #include "base/lane.h"
 #include "quant/types.h"
 #include "quant/decode.h"
+#include "quant/table.h"
+#include "quant/fit.h"
+#include "quant/wide.h"
 #include "quant/encode.h"
 #include "quant/tiles.h"
 #include "base/op.h"
@@ -106,11 +119,16 @@
 #include "kernel/avx2.h"
 #include "kernel/avx2_tiles.h"
 #include "kernel/avx512.h"
+#include "kernel/avx512_tiles.h"
+#include "kernel/avx512_rows.h"
 #include "kernel/neon.h"
+#include "kernel/neon_dotprod.h"
+#include "kernel/neon_i8mm.h"
+#include "kernel/neon_panels.h"
+#include "kernel/neon_nibbles.h"
 #include "kernel/neon32.h"
 #include "kernel/rvv.h"
 #include "kernel/lines.h"
-#include "kernel/encode.h"
 #include "kernel/dispatch.h"
 #include "model/gguf.h"
 #include "text/vocabulary.h"

@@ -809,38 +809,6 @@ check "the trace is not written over" [ $status -eq 1 ]
 run "$B/specdec-sim" --record "$T/trace" -m $TARGET
 check "--record without a draft model is wrong usage" [ $status -eq 2 ]
 
-# --- the sections of specdec.h
-run sh tools/check-sections.sh specdec.h
-check "every section of specdec.h calls only those that its banner names" [ $status -eq 0 ]
-found() # PROMISE COMPLAINT: the check finds what is wrong with the spoilt header, and nothing else
-{
-    run sh tools/check-sections.sh "$T/spoilt.h"
-    check "$1" grep -q ": $2\$" "$T/out"
-    check "$1, and only that" [ "$status $(($(wc -l < "$T/out")))" = "1 2" ]
-}
-spoilt() # PROMISE SECTION CODE COMPLAINT: the check finds what is wrong with a line of code at the head of a section
-{
-    awk -v banner=">>$2 (private)" -v code="$3" '{ print } index($0, banner) { here = 1 }
-        here && /= \*\/$/ { print code; here = 0 }' specdec.h > "$T/spoilt.h"
-    found "$1" "$4"
-}
-spoilt "a call of a section below is found" kv 'static void specdec__new(void) { specdec__forward(0, 0, 0); }' \
-    ">>kv uses specdec__forward of >>forward, which is below it"
-spoilt "a call that the banner does not name is found" tree '#define SPECDEC__NEW specdec__exp(1)' \
-    ">>tree uses specdec__exp of >>op, which its banner does not name"
-spoilt "a call in a lane loop is found" lanes 'SPECDEC__LANE double X(new)(void) { return specdec__os_seconds(); }' \
-    ">>lanes uses specdec__os_seconds of >>os, which its banner does not name"
-spoilt "a lane loop belongs to >>kernel" text 'static void specdec__new(void) { specdec__scalar_norm(); }' \
-    ">>text uses specdec__scalar_norm of >>kernel, which its banner does not name"
-spoilt "a constant is found, too" sample 'static int specdec__new(void) { return SPECDEC__DIM_FF; }' \
-    ">>sample uses SPECDEC__DIM_FF of >>model, which its banner does not name"
-spoilt "and a type" sample 'static int specdec__new(specdec__tune *tune) { return !tune; }' \
-    ">>sample uses specdec__tune of >>tune, which is below it"
-spoilt "a name that nothing defines is found" engine '#define SPECDEC__NEW specdec__tune_new' \
-    ">>engine uses specdec__tune_new, which is defined nowhere"
-sed '/rows of logits out. May call: /s/$/ >>text/' specdec.h > "$T/spoilt.h"
-found "a banner that names a section in vain is found" ">>forward names >>text, of which it uses nothing"
-
 # --- heads
 HEADS=examples/models/tiny-stories-heads-q8_0.gguf
 for flags in "--temp 0 --spec heads" "--temp 0.8 --spec heads --policy dynamic" "--temp 0.8 --spec heads -t 3" "--temp 0" "--temp 0.8" \

@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text, the log.
- *     May call: nothing.
+ * >>base/base: compiler facts, checked arithmetic, byte order, noise, the bump arena, error text, the log.
  * ================================================================================================================== */
 
 #pragma once

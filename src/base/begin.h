@@ -1,3 +1,7 @@
+/* =====================================================================================================================
+ * >>base/begin: warnings and compiler options for everything below; >>base/end restores them.
+ * ================================================================================================================== */
+
 #pragma once
 #ifndef SPECDEC_IMPLEMENTATION /* parts only */
 #define SPECDEC_IMPLEMENTATION /* parts only */

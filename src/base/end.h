@@ -1,6 +1,3 @@
-#ifdef __cplusplus
-}
-#endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT DEFAULT
 #if __clang_major__ >= 12 && defined(__x86_64__)

@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>lane (private): runs one job at a time beside the caller, on a thread that leads a team of its own.
- *     May call: >>base >>os >>pool
+ * >>base/lane: runs one job at a time beside the caller, on a thread that leads a team of its own.
  * ================================================================================================================== */
 
 #pragma once

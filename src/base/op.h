@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
- *     May call: >>base
+ * >>base/op: scalar functions of a float or a double for which libm would give different bits on every machine.
  * ================================================================================================================== */
 
 #pragma once
@@ -47,9 +46,9 @@ static double specdec__inverse_root(double x)
     return y;
 }
 
-/* e^x. One float here and sixteen lanes in >>lanes take the same steps, so they give the same bits: e^x = 2^n * p. The
-   low bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) a
-   difference. Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
+/* e^x. One float here and sixteen lanes in >>kernel/lanes take the same steps, so they give the same bits:
+   e^x = 2^n * p. The low bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant,
+   sub(a, b) a difference. Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
 #define SPECDEC__EXP(x, shifter, n, r, p, madd, set, sub) \
     do { \
         shifter = madd(x, set(1.44269502f), set(12582912.0f)); /* 1.5 * 2^23: adding it rounds to an integer */ \

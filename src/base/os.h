@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems.
- *     May call: >>base
+ * >>base/os: clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems.
  *
  * Each part is written for POSIX, for Windows and for no system at all; what the three define has the same names.
  * ================================================================================================================== */
@@ -59,10 +58,6 @@
 #if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
 #include <sys/auxv.h>
 #endif
-#endif
-
-#ifdef __cplusplus
-extern "C" {
 #endif
 
 /* Atomics: the gcc/clang builtins, which C99 and C++11 share. */

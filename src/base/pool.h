@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>pool (private): threads that run one function side by side, meet at barriers, share out ranges and watch a cancel
- *     flag. May call: >>base >>os
+ * >>base/pool: threads that run one function side by side, meet at barriers, share out ranges and watch a cancel flag.
  *
  * A pool is the thread that calls specdec__pool_run, as thread 0, and helpers on seats. A part of a pool's seats (a
  * team) that a thread of its own leads is a pool, too: it has its own cursor, barrier and cancel flag. Pools that run

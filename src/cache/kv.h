@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel >>model
+ * >>cache/kv: pages of 64 slots, and views: ordered lists of segments.
  *
  * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
  * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
@@ -212,3 +212,5 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
 }
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- reserving: logical position p lies in slot p % 64 of a page -------------------------------------------------- */
+/* =====================================================================================================================
+ * >>cache/reserve: reserving, committing, sharing and freeing slots: logical position p lies in slot p % 64 of a page.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -6,6 +8,8 @@
 #include "../kernel/kernel.h"
 #include "../model/model.h"
 #include "kv.h"
+
+SPECDEC__FOR_SIZE
 
 /* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what
    other views do to these pages must not move the nodes that are reserved. */

@@ -1,4 +1,6 @@
-/* --- a rank that only drafts -------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -11,6 +13,8 @@
 #include "../speculation/tune.h"
 #include "../engine/engine.h"
 #include "../engine/ahead.h"
+
+SPECDEC__FOR_SIZE
 
 static specdec__proposal *specdec__guesser_proposal(const specdec *t)
 {
@@ -308,3 +312,5 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
     }
     return SPECDEC_DONE;
 }
+
+SPECDEC__FOR_SPEED

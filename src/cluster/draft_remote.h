@@ -1,8 +1,11 @@
-/* --- a draft model on another rank --------------------------------------------------------------------------------
-
-   That rank goes on from the likeliest guesses on its own; here they are looked up. What has not come yet is as if
-   nothing were thought to follow; where the text has gone another way than any guess, the new ones are waited for a
-   little. */
+/* =====================================================================================================================
+ * >>cluster/draft_remote: a draft model on another rank.
+ *
+ *
+ * That rank goes on from the likeliest guesses on its own; here they are looked up. What has not come yet is as if
+ * nothing were thought to follow; where the text has gone another way than any guess, the new ones are waited for a
+ * little.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -15,6 +18,8 @@
 #include "../speculation/tree.h"
 #include "../speculation/draft.h"
 #include "../speculation/levels.h"
+
+SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_afar {
     const specdec__context *target; /* whose link remembers what has come */
@@ -241,3 +246,5 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
     NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
     specdec__draft_afar_knows, specdec__draft_afar_due};
+
+SPECDEC__FOR_SPEED

@@ -1,10 +1,14 @@
-/* --- a rank that drafts, as rank 0 sees it ------------------------------------------------------------------------ */
+/* =====================================================================================================================
+ * >>cluster/guesses: a rank that drafts, as rank 0 sees it.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
 #include "wire.h"
 #include "link.h"
+
+SPECDEC__FOR_SIZE
 
 /* Sends an order to the draft rank: (view, epoch, words...). */
 static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
@@ -118,3 +122,5 @@ static const specdec__guess *specdec__guess_root(specdec__link *link, int view, 
     }
     return guess && known->count == count ? guess : NULL;
 }
+
+SPECDEC__FOR_SPEED

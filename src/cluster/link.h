@@ -1,10 +1,14 @@
-/* --- messages ----------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>cluster/link: messages sent and received, and a rank that fails.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../forward/context.h"
 #include "wire.h"
+
+SPECDEC__FOR_SIZE
 
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
@@ -313,3 +317,5 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
     specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
     return 0;
 }
+
+SPECDEC__FOR_SPEED

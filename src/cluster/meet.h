@@ -1,4 +1,6 @@
-/* --- ranks find each other ---------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>cluster/meet: ranks find each other, compare their files and part.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -10,6 +12,8 @@
 #include "link.h"
 #include "orders.h"
 #include "guesses.h"
+
+SPECDEC__FOR_SIZE
 
 /* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
    keys are stored, and how many; who has which layers. */

@@ -1,4 +1,6 @@
-/* --- orders, as rank 0 gives them --------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>cluster/orders: orders, as rank 0 gives them.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -9,6 +11,8 @@
 #include "../forward/step.h"
 #include "wire.h"
 #include "link.h"
+
+SPECDEC__FOR_SIZE
 
 /* Sends the orders that wait, with rows of x behind them. */
 static void specdec__link_flush(specdec__link *link, int rows)
@@ -212,3 +216,5 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
     link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
     return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
 }
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- orders, as other ranks obey them ----------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>cluster/rank: orders, as other ranks carry them out.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -11,6 +13,8 @@
 #include "wire.h"
 #include "link.h"
 #include "orders.h"
+
+SPECDEC__FOR_SIZE
 
 static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
 {
@@ -287,3 +291,5 @@ static specdec_result specdec__link_serve(specdec__link *link)
     }
     return SPECDEC_DONE;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>pipe (private): the target's layers on several ranks: what travels between them, and what a rank does with it.
- *     Compiled in with SPECDEC_CLUSTER. May call: >>base >>os >>pool >>text >>model >>kv >>forward
+ * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
+ *     several ranks. Compiled in with SPECDEC_CLUSTER.
  *
  * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
  * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
@@ -238,3 +238,5 @@ static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
     in->bad |= value < low || value > high;
     return in->bad ? low : value;
 }
+
+SPECDEC__FOR_SPEED

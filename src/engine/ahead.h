@@ -1,4 +1,6 @@
-/* --- drafting while the target verifies --------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>engine/ahead: drafting while the target verifies.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -14,6 +16,8 @@
 #include "sequences.h"
 #include "plan.h"
 #include "speculate.h"
+
+SPECDEC__FOR_SIZE
 
 /* Candidate i joins chosen[count], at most `most` of the likeliest, if it is one of them. Returns how many they are. */
 static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
@@ -575,3 +579,5 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
         !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
+
+SPECDEC__FOR_SPEED

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>public (private): bodies of the API. May call: every section above
+ * >>engine/api: bodies of the API: engines, sequences, prompts, pieces of text.
  * ================================================================================================================== */
 
 #pragma once
@@ -36,6 +36,8 @@
 #include "plan.h"
 #include "../cluster/draft_rank.h"
 #include "work.h"
+
+SPECDEC__FOR_SIZE
 
 const char *specdec_result_text(specdec_result result)
 {
@@ -897,3 +899,5 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
     memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,9 +1,12 @@
-/* --- a tree of the caller's --------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>engine/api_functions: bodies of the API: trees of the caller's, files and types.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../quant/types.h"
+#include "../quant/table.h"
 #include "../quant/encode.h"
 #include "../kernel/dispatch.h"
 #include "../model/gguf.h"
@@ -14,6 +17,8 @@
 #include "engine.h"
 #include "layout.h"
 #include "api.h"
+
+SPECDEC__FOR_SIZE
 
 specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
 {

@@ -1,4 +1,6 @@
-/* --- a prepared model --------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>engine/api_model: bodies of the API: prepared models, tokens.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -12,6 +14,8 @@
 #include "../model/open.h"
 #include "layout.h"
 #include "api.h"
+
+SPECDEC__FOR_SIZE
 
 static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
                                             specdec__arena *arena, specdec_error *error)
@@ -167,3 +171,5 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     *length = at + specdec__text_stream_end(&stream, out + at);
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

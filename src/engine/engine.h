@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>engine (private): layout of the block, prefill, the step: draft, forward, verify, commit.
- *     May call: every section above
+ * >>engine/engine: what an engine holds.
  * ================================================================================================================== */
 
 #pragma once

@@ -1,3 +1,7 @@
+/* =====================================================================================================================
+ * >>engine/layout: a configuration checked, and the block laid out.
+ * ================================================================================================================== */
+
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
@@ -588,3 +592,5 @@ static void specdec__engine_close(specdec__engine *e)
     while (e->own_count)
         specdec__model_deinit(e->own[--e->own_count]);
 }
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- what steps cost ---------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>engine/measure: what steps cost, measured at the beginning; chat format and fork tokens.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -20,6 +22,8 @@
 #include "../speculation/tune.h"
 #include "engine.h"
 #include "layout.h"
+
+SPECDEC__FOR_SIZE
 
 /* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
 static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
@@ -185,3 +189,5 @@ static void specdec__engine_tell(const specdec__engine *e)
     specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
                   e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
+
+SPECDEC__FOR_SPEED

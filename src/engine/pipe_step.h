@@ -1,4 +1,6 @@
-/* --- the step, with several runs on their way --------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>engine/pipe_step: the step with several runs on their way.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -14,6 +16,8 @@
 #include "plan.h"
 #include "ahead.h"
 #include "step.h"
+
+SPECDEC__FOR_SIZE
 
 /* Whether a text's runs may follow each other before they are verified: it writes alone, the same whoever guesses, and
    nobody wants to hear the target's states. Not in a step that leaves a prompt out: a usual one shows what steps take
@@ -414,3 +418,5 @@ static int specdec__pipe_step(specdec *t, double start)
     specdec__engine_wrote(t, specdec__os_seconds());
     return 1;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- who takes part in a step, and with how many nodes ------------------------------------------------------------ */
+/* =====================================================================================================================
+ * >>engine/plan: which sequences take part in a step, and with how many nodes.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -10,6 +12,8 @@
 #include "engine.h"
 #include "sequences.h"
 #include "prefill.h"
+
+SPECDEC__FOR_SIZE
 
 /* What went wrong with a text in a step: the next call on it tells. */
 static void specdec__engine_drop(specdec *t, specdec_result result)
@@ -148,3 +152,5 @@ static void specdec__engine_leave(specdec__engine *e, const specdec *t)
     for (i = 0; i < t->loads; i++)
         e->tune->load.keys -= t->view.length + i;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- prefill ------------------------------------------------------------------------------------------------------ */
+/* =====================================================================================================================
+ * >>engine/prefill: prompts: what is shared with other sequences, and reading the rest.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -11,6 +13,8 @@
 #include "stream.h"
 #include "engine.h"
 #include "sequences.h"
+
+SPECDEC__FOR_SIZE
 
 /* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
    path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
@@ -157,3 +161,5 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
     t->prompted_at = start;
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

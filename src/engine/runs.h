@@ -1,4 +1,6 @@
-/* --- several runs on their way ------------------------------------------------------------------------------------ */
+/* =====================================================================================================================
+ * >>engine/runs: several runs on their way, on this machine or over ranks.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -14,6 +16,8 @@
 #include "engine.h"
 #include "measure.h"
 #include "sequences.h"
+
+SPECDEC__FOR_SIZE
 
 /* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
    descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
@@ -165,3 +169,5 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
         specdec__engine_measure(e);
     return result;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>save (private): a text as the bytes of a file, and back; bodies of specdec_save and specdec_load.
- *     May call: >>base >>text >>model >>kv >>forward >>sample >>draft >>stream >>engine >>public
+ * >>engine/save: a sequence as the bytes of a file, and back; bodies of specdec_save and specdec_load.
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"

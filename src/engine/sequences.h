@@ -1,4 +1,6 @@
-/* --- texts -------------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>engine/sequences: sequences opened, shared, forked and released.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -8,6 +10,8 @@
 #include "../speculation/draft.h"
 #include "stream.h"
 #include "engine.h"
+
+SPECDEC__FOR_SIZE
 
 /* The oldest run is no longer on its way. */
 static void specdec__pipe_pop(specdec__pipe *pipe)
@@ -282,3 +286,5 @@ static void specdec__engine_bear(specdec *t)
     t->fork_places[t->placed++] = t->count;
     t->forced_count = 0;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,10 +1,14 @@
-/* --- a full context slides ---------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>engine/slide: a full context slides.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "stream.h"
 #include "sequences.h"
 #include "prefill.h"
+
+SPECDEC__FOR_SIZE
 
 /* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
    call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
@@ -76,3 +80,5 @@ static void specdec__engine_unslide(specdec *t)
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }
+
+SPECDEC__FOR_SPEED

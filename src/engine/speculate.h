@@ -1,4 +1,6 @@
-/* --- what a step speculates on ------------------------------------------------------------------------------------ */
+/* =====================================================================================================================
+ * >>engine/speculate: which trees a step verifies.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -9,6 +11,8 @@
 #include "engine.h"
 #include "measure.h"
 #include "plan.h"
+
+SPECDEC__FOR_SIZE
 
 /* Whether a step may speculate behind a text, and on what. times: of a step with so many nodes; base: those that it has
    anyway, and for other texts; others: tokens that these get; spent: seconds of drafting for them. */
@@ -210,3 +214,5 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
     specdec__tune_see(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- the step ----------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>engine/step: the step: nodes reserved, run, verified, committed.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -21,6 +23,8 @@
 #include "prefill.h"
 #include "plan.h"
 #include "ahead.h"
+
+SPECDEC__FOR_SIZE
 
 /* Slots for all nodes: first for what has to be run, then for guesses. A text without the former is left out, one for
    whose guesses there are too few goes on with the root alone. */
@@ -494,3 +498,5 @@ static void specdec__engine_begin_answer(specdec *t)
     t->stats.seconds += specdec__os_seconds() - start;
     specdec__engine_answered(t, specdec__os_seconds());
 }
+
+SPECDEC__FOR_SPEED

@@ -1,7 +1,6 @@
 /* =====================================================================================================================
- * >>stream (private): a text and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
- *     of its text, counters. What it writes never depends on other texts.
- *     May call: >>base >>text >>model >>kv >>forward >>sample >>tree >>draft
+ * >>engine/stream: a sequence and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
 #pragma once

@@ -1,3 +1,7 @@
+/* =====================================================================================================================
+ * >>engine/work: one step of an engine, whichever kind.
+ * ================================================================================================================== */
+
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
@@ -9,6 +13,8 @@
 #include "ahead.h"
 #include "step.h"
 #include "pipe_step.h"
+
+SPECDEC__FOR_SIZE
 
 /* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
    has. Errors are those of t; what goes wrong with others they are told by their next call. */
@@ -60,3 +66,5 @@ static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result
         SPECDEC__STORE(&t->cancel, 0);
     return result;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,10 +1,12 @@
-/* --- attention ---------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>forward/attention: attention over views and ancestors in a tree, in blocks of 64 keys.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/pool.h"
 #include "../quant/types.h"
-#include "../quant/encode.h"
+#include "../quant/table.h"
 #include "../base/op.h"
 #include "../kernel/kernel.h"
 #include "../kernel/dispatch.h"
@@ -702,3 +704,5 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
         }
     return specdec__pool_barrier(c->pool);
 }
+
+SPECDEC__FOR_SPEED

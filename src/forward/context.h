@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>forward (private): one function for prefill, one token, a tree, several views. It knows no speculation: nodes in,
- *     rows of logits out. May call: >>base >>pool >>quant >>kernel >>op >>model >>kv
+ * >>forward/context: what a forward pass works with: its batch, buffers and caches. It knows no speculation: nodes in,
+ *     rows of logits out.
  * ================================================================================================================== */
 
 #pragma once

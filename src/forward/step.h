@@ -1,9 +1,11 @@
-/* --- the step ----------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>forward/step: a step: layers, experts, logits; committing its nodes.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/pool.h"
-#include "../quant/encode.h"
+#include "../quant/table.h"
 #include "../base/op.h"
 #include "../kernel/kernel.h"
 #include "../model/model.h"
@@ -14,6 +16,8 @@
 #include "multiply.h"
 #include "rows.h"
 #include "attention.h"
+
+SPECDEC__FOR_SIZE
 
 static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
                                                int stride)

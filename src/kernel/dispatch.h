@@ -1,10 +1,12 @@
-/* --- which instruction sets are wanted ---------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/dispatch: which instruction sets are compiled in, which one this processor has, and the table of each.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../quant/types.h"
-#include "../quant/encode.h"
+#include "../quant/table.h"
 #include "../quant/tiles.h"
 #include "kernel.h"
 #include "scalar.h"
@@ -14,11 +16,16 @@
 #include "avx2.h"
 #include "avx2_tiles.h"
 #include "avx512.h"
+#include "avx512_tiles.h"
+#include "avx512_rows.h"
 #include "neon.h"
+#include "neon_dotprod.h"
+#include "neon_i8mm.h"
+#include "neon_panels.h"
+#include "neon_nibbles.h"
 #include "neon32.h"
 #include "rvv.h"
 #include "lines.h"
-#include "encode.h"
 
 #ifdef SPECDEC_NO_SSE41
 #define SPECDEC__WITH_SSE41 0

@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>kernel (private): matrix tiles times columns and float loops: scalar reference, then one block per instruction set
- *     with the same names, and one table to choose from. May call: >>base >>os >>quant >>op
+ * >>kernel/kernel: matrix tiles times columns and float loops: the canonical order of sums, and the table of functions
+ *     that an instruction set fills.
  *
  * Canonical order (law 1). A weight matrix is stored in tiles of 16 rows, and vector lanes are rows, never parts of one
  * sum. A column of activations is quantised in blocks of 32 values: x = scale * (code + offset), code in [-127, 127].
@@ -100,7 +100,7 @@ typedef struct specdec__softening {
     float *scale;                /* (count): the largest of these products, over 255 */
 } specdec__softening;
 
-/* The float loops of an instruction set: name, result, parameters. They are written once, in >>lanes. */
+/* The float loops of an instruction set: name, result, parameters. They are written once, in >>kernel/lanes. */
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
@@ -199,9 +199,10 @@ typedef struct specdec__kernels {
     specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
 } specdec__kernels;
 
-/* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES),
-   and the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one.
-   >>lanes does not compile while one is missing. */
+/* What an instruction set has to define before it includes >>kernel/lanes: V, a vector of 1, 4 or 16 floats
+   (SPECDEC__LANES), and the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the
+   scalar one.
+   >>kernel/lanes does not compile while one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \

@@ -1,7 +1,6 @@
 /* =====================================================================================================================
- * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once
- *     per instruction set (SPECDEC__ISA). V and X are its vector type of SPECDEC__LANES floats and its operations.
- *     May call: >>base >>quant >>op >>kernel
+ * >>kernel/lanes: float loops over 16 lanes, written once; included once for each instruction set (SPECDEC__ISA). V and
+ *     X are its vector type of SPECDEC__LANES floats and its operations.
  *
  * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials
  * meet in one fixed tree. So every instruction set gives the same bits.

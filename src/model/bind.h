@@ -1,3 +1,7 @@
+/* =====================================================================================================================
+ * >>model/bind: a model's tensors bound to its layers; a tensor that nobody reads is an error.
+ * ================================================================================================================== */
+
 #pragma once
 #include "../base/base.h"
 #include "../quant/types.h"
@@ -7,6 +11,8 @@
 #include "facts.h"
 #include "tensors.h"
 #include "rope.h"
+
+SPECDEC__FOR_SIZE
 
 static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
@@ -287,3 +293,5 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

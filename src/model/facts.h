@@ -1,8 +1,14 @@
+/* =====================================================================================================================
+ * >>model/facts: the numbers of a model, read from its keys and checked.
+ * ================================================================================================================== */
+
 #pragma once
 #include "../base/base.h"
 #include "../base/op.h"
 #include "gguf.h"
 #include "model.h"
+
+SPECDEC__FOR_SIZE
 
 /* "llama" + ".block_count" and the like, in a buffer of the caller's. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
@@ -214,3 +220,5 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }
+
+SPECDEC__FOR_SPEED

@@ -1,11 +1,10 @@
 /* =====================================================================================================================
- * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md.
- *     May call: >>base >>quant
+ * >>model/gguf: reads GGUF v2 and v3 in place and trusts nothing; format: ggml/docs/gguf.md.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
-#include "../quant/encode.h"
+#include "../quant/table.h"
 
 SPECDEC__FOR_SIZE
 

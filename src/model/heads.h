@@ -1,9 +1,13 @@
-/* --- heads -------------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>model/heads: files of heads and layers that draft.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "model.h"
 #include "tensors.h"
+
+SPECDEC__FOR_SIZE
 
 /* The name of a tensor of a head; head < 0: of one that they share. */
 static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
@@ -54,3 +58,5 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
     return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
                                          &layer->vector[SPECDEC__HEAD_BIAS], error);
 }
+
+SPECDEC__FOR_SPEED

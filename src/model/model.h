@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>model (private): a GGUF's tensors, checked and bound by tables, and repacked into tiles of 16 rows.
- *     May call: >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text
+ * >>model/model: architectures as rows of a table; what a prepared model holds.
  * ================================================================================================================== */
 
 #pragma once
@@ -258,3 +257,5 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 
 /* Whether a model can write a text on its own. */
 static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }
+
+SPECDEC__FOR_SPEED

@@ -1,3 +1,7 @@
+/* =====================================================================================================================
+ * >>model/open: opens, parses and repacks a model.
+ * ================================================================================================================== */
+
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
@@ -11,6 +15,8 @@
 #include "tensors.h"
 #include "bind.h"
 #include "heads.h"
+
+SPECDEC__FOR_SIZE
 
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {

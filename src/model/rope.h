@@ -1,3 +1,7 @@
+/* =====================================================================================================================
+ * >>model/rope: frequencies of RoPE and how files scale them.
+ * ================================================================================================================== */
+
 #pragma once
 #include "../base/base.h"
 #include "../base/op.h"
@@ -5,6 +9,8 @@
 #include "model.h"
 #include "facts.h"
 #include "tensors.h"
+
+SPECDEC__FOR_SIZE
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
 {
@@ -139,3 +145,5 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
     }
     return r;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,10 +1,16 @@
+/* =====================================================================================================================
+ * >>model/tensors: tensors found by name, checked against their shapes, and counted.
+ * ================================================================================================================== */
+
 #pragma once
 #include "../base/base.h"
 #include "../quant/types.h"
-#include "../quant/encode.h"
+#include "../quant/table.h"
 #include "gguf.h"
 #include "model.h"
 #include "facts.h"
+
+SPECDEC__FOR_SIZE
 
 /* Notes which keys a layer sees and how it rotates. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
@@ -181,3 +187,5 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     }
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

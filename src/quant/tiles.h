@@ -1,7 +1,14 @@
+/* =====================================================================================================================
+ * >>quant/tiles: rows of a quantised matrix to tiles of 16 interleaved rows, and back.
+ * ================================================================================================================== */
+
 #pragma once
 #include "../base/base.h"
 #include "types.h"
-#include "encode.h"
+
+/* Exchanges the bits of a word (or of each of a vector of words) that mask says with those so far above them. */
+#define SPECDEC__QUANT_SWAP(word, spare, distance, mask) \
+    (spare = (word ^ word >> (distance)) & (mask), word ^= spare ^ spare << (distance))
 
 /* Bit 4*i + j of word goes to bit 8*j + i (i < 8, j < 4): byte j then holds the high bits of the elements 4*i + j, so
    that a lane unpacks 4 neighbouring elements with one shift and one mask. */

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
+ * >>quant/types: GGUF block formats: a row for each type, the structs of the blocks, grids of the IQ types.
  * ================================================================================================================== */
 
 #pragma once
@@ -7,7 +7,7 @@
 
 /* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
    alone follows from its row. To add a type, write the struct of its block, its decoder and a row. It then runs on
-   every instruction set; faster kernels for it may be entered in the tables of >>kernel. */
+   every instruction set; faster kernels for it may be entered in the tables of >>kernel/dispatch. */
 #define SPECDEC__QUANT_TYPES(X) \
     /* number, name, block, bytes, granule, bits, has_minimum, decode, fields: see specdec__quant_type */ \
     X(0, F32, 1, 4, 0, 0, 0, NULL, {4, 1}) \

@@ -1,8 +1,6 @@
 /* =====================================================================================================================
- * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions; what several
- *     propose is merged into one tree.
- *     May call: >>base >>os >>pool >>kernel >>op >>text >>model >>kv >>forward >>pipe >>heads >>sample >>tree >>ngram
- *     >>retrieve
+ * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
+ *     several propose is merged into one tree.
  * ================================================================================================================== */
 
 #pragma once
@@ -307,3 +305,5 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
     if (d->kind->commit && p->tree.n > 1)
         d->kind->commit(d, p, own, i - 1);
 }
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- heads -------------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>speculation/draft_heads: heads as a drafter (MLP speculator, Medusa).
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -8,6 +10,8 @@
 #include "tree.h"
 #include "draft.h"
 #include "levels.h"
+
+SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_heads {
     specdec__levels levels;
@@ -148,3 +152,5 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m->levels.run = specdec__draft_heads_run;
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,8 +1,11 @@
-/* --- a layer that reads the target's states ------------------------------------------------------------------------
-
-   EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer's guess is token p + 2. Pairs of the
-   text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
-   would put there; behind the root, the layer's own states stand for the target's. */
+/* =====================================================================================================================
+ * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
+ *
+ *
+ * EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer's guess is token p + 2. Pairs of the
+ * text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
+ * would put there; behind the root, the layer's own states stand for the target's.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -15,6 +18,8 @@
 #include "levels.h"
 #include "draft_model.h"
 #include "draft_heads.h"
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__DRAFT_STATES 32 /* of a text that are kept: most wait until there is something to draft */
 
@@ -270,3 +275,5 @@ static const specdec__drafter_kind specdec__draft_heads_kind = {
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
     &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL};
+
+SPECDEC__FOR_SPEED

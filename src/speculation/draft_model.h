@@ -1,4 +1,6 @@
-/* --- the draft model ---------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>speculation/draft_model: the draft model.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -12,6 +14,8 @@
 #include "draft.h"
 #include "levels.h"
 #include "../cluster/draft_remote.h"
+
+SPECDEC__FOR_SIZE
 
 /* A model reads no text that is longer than what it was trained on: of a longer one its first tokens and the last ones,
    as if nothing were between them. The attention sinks of StreamingLLM (Xiao et al. 2024, arXiv 2309.17453); the last
@@ -238,3 +242,5 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
     NULL, NULL};
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- n-grams ------------------------------------------------------------------------------------------------------ */
+/* =====================================================================================================================
+ * >>speculation/draft_ngram: n-grams as a drafter.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -6,6 +8,8 @@
 #include "ngram.h"
 #include "draft.h"
 #include "draft_model.h"
+
+SPECDEC__FOR_SIZE
 
 /* The likeliest continuations of the text by what it and the others hold already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -83,3 +87,5 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+
+SPECDEC__FOR_SPEED

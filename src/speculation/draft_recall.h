@@ -1,8 +1,11 @@
-/* --- two levels: the target with a small cache, for which somebody else drafts --------------------------------------
-
-   TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
-   them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
-   level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it. */
+/* =====================================================================================================================
+ * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
+ *
+ *
+ * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
+ * them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
+ * level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -17,6 +20,8 @@
 #include "levels.h"
 #include "draft_model.h"
 #include "draft_ngram.h"
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
 #define SPECDEC__RECALL_WINDOW 256 /* tokens of text that its draft model reads */
@@ -224,3 +229,5 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
     specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+
+SPECDEC__FOR_SPEED

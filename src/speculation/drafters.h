@@ -1,4 +1,6 @@
-/* --- all of them -------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>speculation/drafters: the table of drafters.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -9,6 +11,8 @@
 #include "draft_layer.h"
 #include "draft_ngram.h"
 #include "draft_recall.h"
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS

@@ -1,12 +1,11 @@
 /* =====================================================================================================================
- * >>heads (private): runs heads, which guess the next tokens from a state of the target, level by level.
- *     May call: >>base >>pool >>quant >>op >>model >>forward
+ * >>speculation/heads: runs heads that predict the next tokens from a hidden state of the target, level by level.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/pool.h"
-#include "../quant/encode.h"
+#include "../quant/table.h"
 #include "../base/op.h"
 #include "../model/model.h"
 #include "../forward/context.h"

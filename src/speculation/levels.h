@@ -1,4 +1,6 @@
-/* --- level by level ----------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>speculation/levels: drafting level by level.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -9,6 +11,8 @@
 #include "sample.h"
 #include "tree.h"
 #include "draft.h"
+
+SPECDEC__FOR_SIZE
 
 /* What drafters have in common that run something once for each level of a tree. Their state begins with this. */
 typedef struct specdec__levels {
@@ -333,3 +337,5 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->capacity = setup->capacity;
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
 }
+
+SPECDEC__FOR_SPEED

@@ -1,7 +1,6 @@
 /* =====================================================================================================================
- * >>ngram (private): an index of every run of up to context + 1 tokens in some texts, trees of likely continuations
- *     grown from it, and a file of what it holds. What one text brought is offered to all.
- *     May call: >>base >>tree
+ * >>speculation/ngram: an index of every run of up to context + 1 tokens, and trees of likely continuations grown from
+ *     it. What one sequence brought is offered to all.
  * ================================================================================================================== */
 
 #pragma once
@@ -556,3 +555,5 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
             return SPECDEC_OK;
     }
 }
+
+SPECDEC__FOR_SPEED

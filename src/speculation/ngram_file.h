@@ -1,8 +1,12 @@
-/* --- a file of what was seen -------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>speculation/ngram_file: the n-gram index as a file.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "ngram.h"
+
+SPECDEC__FOR_SIZE
 
 /* The bytes of a file that specdec__ngram_save writes. */
 static size_t specdec__ngram_file_size(const specdec__ngram *index)

@@ -1,8 +1,7 @@
 /* =====================================================================================================================
- * >>retrieve (private): the same model with a small cache: of a long text the chunks of keys that the newest queries
- *     attend to most, by layer and kv head, chosen anew for every few guesses, and behind them the newest tokens. After
- *     the retrieval cache of TriForce (Sun et al. 2024, arXiv 2404.11912).
- *     May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
+ * >>speculation/retrieve: the same model with a small cache: of a long text the chunks of keys that the newest queries
+ *     attend to most, by layer and kv head, chosen anew for every few draft tokens, and behind them the newest tokens.
+ *     After the retrieval cache of TriForce (Sun et al. 2024, arXiv 2404.11912).
  * ================================================================================================================== */
 
 #pragma once

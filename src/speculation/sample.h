@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>sample (private): a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
- * noise that is a function of (seed, position, token). May call: >>base >>kernel >>op
+ * >>speculation/sample: a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
+ *     noise that is a function of (seed, position, token).
  * ================================================================================================================== */
 
 #pragma once

@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>tree (private): token trees as arrays: shapes, scores, the best tree for an acceptance vector, growth from live
- * probabilities, the default family. May call: >>base
+ * >>speculation/tree: token trees as arrays: shapes, scores, the best tree for an acceptance vector, growth from live
+ *     probabilities, the default family.
  * ================================================================================================================== */
 
 #pragma once

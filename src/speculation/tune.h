@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>tune (private): what steps cost and how guesses fare, measured while running; which tree pays best now.
- *     May call: >>base >>tree >>draft
+ * >>speculation/tune: what steps cost and how draft tokens fare, measured while running; which tree pays best now.
  * ================================================================================================================== */
 
 #pragma once

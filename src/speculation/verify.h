@@ -1,10 +1,10 @@
 /* =====================================================================================================================
- * >>verify (private): the acceptance rules, one small function each, and the walk down a token tree.
- * May call: >>base >>kernel >>sample >>tree
+ * >>speculation/verify: the acceptance rules, one small function each, and the walk down a token tree.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
+#include "../kernel/scalar.h"
 #include "sample.h"
 #include "tree.h"
 

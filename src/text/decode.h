@@ -1,9 +1,13 @@
-/* --- text out of tokens ------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>text/decode: tokens to text, whole UTF-8 characters at a time.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "vocabulary.h"
 #include "unicode.h"
+
+SPECDEC__FOR_SIZE
 
 /* The plain bytes that a token's text spells: the inverse of specdec__text_spell. Returns their number; out may be
    NULL. */
@@ -137,3 +141,5 @@ static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *str
     stream->held_count = 0;
     return count;
 }
+
+SPECDEC__FOR_SPEED

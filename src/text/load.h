@@ -1,4 +1,6 @@
-/* --- vocabulary: reading ------------------------------------------------------------------------------------------ */
+/* =====================================================================================================================
+ * >>text/load: a vocabulary read from a GGUF file, and two vocabularies compared.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -7,6 +9,8 @@
 #include "unicode.h"
 #include "words.h"
 #include "lookup.h"
+
+SPECDEC__FOR_SIZE
 
 /* What the file holds, checked, before the indexes are built. */
 typedef struct specdec__vocab_source {
@@ -465,3 +469,4 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     return at;
 }
 
+SPECDEC__FOR_SPEED

@@ -1,9 +1,13 @@
-/* --- vocabulary: looking up --------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>text/lookup: hash tables from bytes to tokens and from pairs of tokens to merges.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "vocabulary.h"
 #include "unicode.h"
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__VOCAB_FURTHEST 4096 /* places from its hash on among which an entry is */
 
@@ -127,3 +131,5 @@ static int specdec__vocab_put(uint32_t *slots, uint32_t mask, uint32_t hash, uin
         }
     return 0;
 }
+
+SPECDEC__FOR_SPEED

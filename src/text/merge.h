@@ -1,10 +1,15 @@
-/* --- tokenizing: merges ------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>text/merge: merging the symbols of a word into tokens: SentencePiece by score, BPE by rank.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "vocabulary.h"
 #include "unicode.h"
+#include "words.h"
 #include "lookup.h"
+
+SPECDEC__FOR_SIZE
 
 /* Where tokens go. count goes on counting when there is no more room. */
 typedef struct specdec__text_sink {
@@ -207,3 +212,5 @@ static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const 
             specdec__text_emit_bytes(&m, at, sink);
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,7 +1,11 @@
-/* --- stop strings ------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>text/stop: stop strings in a stream of bytes.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__STOP_MAX 8         /* stop strings */
 #define SPECDEC__STOP_MAX_BYTES 256 /* bytes of one */
@@ -108,3 +112,5 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
     scan->held = 0;
     return count;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,4 +1,6 @@
-/* --- tokenizing: texts -------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>text/tokenize: text to tokens.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
@@ -6,6 +8,8 @@
 #include "lookup.h"
 #include "load.h"
 #include "merge.h"
+
+SPECDEC__FOR_SIZE
 
 /* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
 typedef struct specdec__text_frame {
@@ -153,3 +157,5 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
                              capacity);
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,8 +1,12 @@
-/* --- characters --------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>text/unicode: characters: UTF-8 and the classes of code points that pre-tokenizers ask for.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "vocabulary.h"
+
+SPECDEC__FOR_SIZE
 
 /* Kinds of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
@@ -272,3 +276,5 @@ SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsign
     out[1] = (unsigned char)(0x80 | (code & 63));
     return 2;
 }
+
+SPECDEC__FOR_SPEED

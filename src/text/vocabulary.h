@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>text (private): tokenizers, text out of tokens, stop strings, chat formats. May call: >>base >>gguf
+ * >>text/vocabulary: the vocabulary: what a token is, and which tokens end a text.
  * ================================================================================================================== */
 
 #pragma once
@@ -171,3 +171,5 @@ static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_
             return 1;
     return 0;
 }
+
+SPECDEC__FOR_SPEED

@@ -1,8 +1,12 @@
-/* --- words -------------------------------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>text/words: pre-tokenizers: how text is cut into words before BPE merges.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "unicode.h"
+
+SPECDEC__FOR_SIZE
 
 /* Where a run of at most limit characters of one kind ends that begins at a place. */
 static size_t specdec__text_skip(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
@@ -210,3 +214,5 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
+
+SPECDEC__FOR_SPEED

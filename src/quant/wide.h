@@ -1,10 +1,16 @@
-/* --- encoders, four tries at a time ------------------------------------------------------------------------------- */
+/* =====================================================================================================================
+ * >>quant/wide: the same sums, four scales at a time with AVX2.
+ * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
-#include "../quant/encode.h"
+#include "fit.h"
 
+/* Encoders spend most of their time on these sums: with AVX2, where there is AVX2. */
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
+#define SPECDEC__QUANT_WIDE
+#endif
 #ifdef SPECDEC__QUANT_WIDE
 #ifdef __x86_64__
 #define SPECDEC__WIDE __attribute__((target("avx2,fma")))
@@ -81,4 +87,6 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 #endif
     specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
 }
+#else
+#define specdec__quant_try specdec__quant_try_two
 #endif

@@ -1,0 +1,322 @@
+/* =====================================================================================================================
+ * >>kernel/avx512_rows: AVX-512: multiplying rows where they lie in the file.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../quant/types.h"
+#include "../quant/tiles.h"
+#include "kernel.h"
+#include "scalar.h"
+#include "weigh.h"
+#include "x86.h"
+#include "avx2.h"
+#include "avx512.h"
+#include "avx512_tiles.h"
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
+/* One column times rows of Q4_0, Q8_0, Q4_K and Q6_K without turning them into tiles: 16 granules of a row at a time
+   become 16 sums, scales and minimums, and only these are turned, so that they can be added up in order. Four vectors
+   have four granules each, a granule in 128 bits. */
+enum {
+    SPECDEC__AVX512_RUNS = 8,   /* that are read of a row before the next one, */
+    SPECDEC__AVX512_RUNS_M = 4, /* and with minimums */
+    SPECDEC__AVX512_AHEAD = 8 /* rows of the file between what is multiplied and what the second cache fetches */
+};
+
+/* Of a column: codes (vector, half of the granule, place, 16); offsets (vector, place, 16); scale (granule) and rest
+   (granule), what dots of unsigned codes lack. */
+typedef struct specdec__avx512_run {
+    int8_t codes[4][2][64], offsets[4][64];
+    float scale[16];
+    int32_t rest[16];
+} specdec__avx512_run;
+
+/* Runs of a column, and what 16 rows make of them: (run, row, granule). */
+typedef struct specdec__avx512_room {
+    specdec__avx512_run runs[SPECDEC__AVX512_RUNS];
+    float scale[SPECDEC__AVX512_RUNS][16][16], dot[SPECDEC__AVX512_RUNS][16][16];
+    float minimum[SPECDEC__AVX512_RUNS_M][16][16];
+} specdec__avx512_room;
+typedef char specdec__avx512_room_fits[sizeof(specdec__avx512_room) <= 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4 ? 1 : -1];
+
+/* The run of the column that begins at block `block`. Nibbles of Q4_K are those of two granules, so that a vector has
+   every second one. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_run_of(int type, const specdec__columns *x, int block,
+                                                                     specdec__avx512_run *run)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, twos = type == SPECDEC__TYPE_Q4_K;
+    const specdec__x86_x from = specdec__x86_at(x, (size_t)block, per);
+    const int8_t *codes = (const int8_t *)from.codes;
+    int g, i;
+
+    for (g = 0; g < 16; g++) {
+        const int at = (twos ? g / 8 * 8 + g % 2 * 4 + g % 8 / 2 : g) * 16;
+        const int offset = (int16_t)(from.pairs[g] & 0xFFFF), sum = from.pairs[g] >> 16;
+
+        for (i = 0; i < granule; i += 16, codes += 16)
+            memcpy(run->codes[at / 64][i / 16] + at % 64, codes, 16);
+        memset(run->offsets[0] + at, offset, 16);
+        run->scale[g] = from.scales[g / per];
+        run->rest[g] = -specdec__x86_bias(type) * (granule * offset + sum);
+    }
+}
+
+/* Four times 16 bytes, step apart. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_four(const unsigned char *from, size_t step)
+{
+    const __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from));
+    const __m512i y = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(from + step)), 1);
+    const __m512i z = _mm512_inserti32x4(y, _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * step)), 2);
+
+    return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(const void *)(from + 3 * step)), 3);
+}
+
+/* The half floats at the beginning of 16 blocks of 18 or 34 bytes. No other bytes are read. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_apart(const unsigned char *from, int bytes)
+{
+    /* Halves lie in different words of the vectors of 64 bytes, which therefore become one. */
+    static const uint32_t wanted[2][9] = {
+        {0x08040201, 0x80402010, 0x04020100, 0x40201008, 0x00000080},
+        {0x00020001, 0x00080004, 0x00200010, 0x00800040, 0x02000100, 0x08000400, 0x20001000, 0x80004000, 0}};
+    static const uint16_t words[2][16] = {{0, 9, 18, 27, 4, 13, 22, 31, 8, 17, 26, 3, 12, 21, 30, 7},
+                                          {0, 17, 2, 19, 4, 21, 6, 23, 8, 25, 10, 27, 12, 29, 14, 31}};
+    const int which = bytes == 34, count = which ? 8 : 5;
+    __m512i x = _mm512_setzero_si512();
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < count; i++)
+        x = _mm512_mask_loadu_epi16(x, (__mmask32)wanted[which][i], from + i * 64);
+    x = _mm512_permutexvar_epi16(
+        _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)words[which])), x);
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(x));
+}
+
+/* Q4_K: eight 6-bit scales and eight minimums of a block to bytes. */
+SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, uint64_t *scales, uint64_t *minimums)
+{
+    const uint32_t a = specdec__load_u32(packed), b = specdec__load_u32(packed + 4), c = specdec__load_u32(packed + 8);
+    const uint32_t last_a = (c & 0x0F0F0F0F) | (a >> 2 & 0x30303030);
+    const uint32_t last_b = (c >> 4 & 0x0F0F0F0F) | (b >> 2 & 0x30303030);
+
+    *scales = (uint64_t)last_a << 32 | (a & 0x3F3F3F3F);
+    *minimums = (uint64_t)last_b << 32 | (b & 0x3F3F3F3F);
+}
+
+/* d (2 blocks) times bytes (2 blocks, 8). */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_k(__m512 d, const uint64_t *bytes)
+{
+    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                                _mm_set_epi64x((long long)bytes[1], (long long)bytes[0]))));
+}
+
+/* The half float `at` bytes into the first of two blocks of Q4_K for the lanes 0 to 7, of the second for the others. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_halves_k(const unsigned char *from, size_t at)
+{
+    const int first = from[at] | from[at + 1] << 8;
+    const int second = from[at + sizeof(specdec__block_q4_k)] | from[at + sizeof(specdec__block_q4_k) + 1] << 8;
+
+    return _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16((short)second), _mm_set1_epi16((short)first)));
+}
+
+/* The scales of 16 granules, and the minimums of Q4_K. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, const unsigned char *from, float *minimum)
+{
+    uint64_t scales[2], minimums[2];
+    const unsigned char *d;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: return specdec__avx512_apart(from, 18);
+    case SPECDEC__TYPE_Q8_0: return specdec__avx512_apart(from, 34);
+    case SPECDEC__TYPE_Q4_K:
+        specdec__avx512_row_bytes_k(from + 4, scales, minimums);
+        specdec__avx512_row_bytes_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
+        _mm512_storeu_ps(minimum, specdec__avx512_row_scales_k(
+                                      specdec__avx512_negative(specdec__avx512_row_halves_k(from, 2)), minimums));
+        return specdec__avx512_row_scales_k(specdec__avx512_row_halves_k(from, 0), scales);
+    default: /* Q6_K */
+        d = from + offsetof(specdec__block_q6_k, d);
+        return _mm512_mul_ps(
+            _mm512_cvtph_ps(_mm256_set1_epi16((short)(d[0] | d[1] << 8))),
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(
+                (const __m128i *)(const void *)(from + offsetof(specdec__block_q6_k, scales))))));
+    }
+}
+
+/* The unsigned codes of two vectors of a run: (vector, half of a granule). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const unsigned char *from, int two,
+                                                               __m512i codes[2][2])
+{
+    const __m512i by = _mm512_set_epi64(0x0002000200020002, 0x0002000200020002, 0x0002000200020002, 0x0002000200020002,
+                                        0, 0, 0, 0);
+    __m512i x, y;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++)
+        switch (type) {
+        case SPECDEC__TYPE_Q4_0:
+            x = specdec__avx512_four(from + (two * 2 + i) * 72 + 2, 18);
+            codes[i][0] = specdec__avx512_and(x, 15);
+            codes[i][1] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
+            break;
+        case SPECDEC__TYPE_Q8_0:
+            x = specdec__avx512_four(from + (two * 2 + i) * 136 + 2, 34);
+            y = specdec__avx512_four(from + (two * 2 + i) * 136 + 18, 34);
+            codes[i][0] = _mm512_xor_si512(x, _mm512_set1_epi8((char)-128));
+            codes[i][1] = _mm512_xor_si512(y, _mm512_set1_epi8((char)-128));
+            break;
+        case SPECDEC__TYPE_Q4_K: /* 16 bytes are halves of two granules */
+            x = specdec__avx512_four(from + two * 144 + 16 + i * 16, 32);
+            codes[0][i] = specdec__avx512_and(x, 15);
+            codes[1][i] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
+            break;
+        default: /* Q6_K: i chooses nibbles and pairs of bits */
+            x = specdec__avx512_load_bytes(from + two * 64);
+            y = _mm512_srlv_epi16(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)(
+                                      from + offsetof(specdec__block_q6_k, crumbs) + two * 32))),
+                                  by);
+            codes[i][0] = i ? specdec__avx512_select(15, _mm512_srli_epi16(x, 4), y)
+                            : specdec__avx512_select(15, x, _mm512_slli_epi16(y, 4));
+            codes[i][0] = specdec__avx512_and(codes[i][0], 63);
+            break;
+        }
+}
+
+/* Four sums of each of 16 granules, in four vectors, to one, in the order of the file. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const __m512i *sums)
+{
+    const __m512i order =
+        type == SPECDEC__TYPE_Q4_K
+            ? _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
+            : _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512d pairs[2];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++) {
+        const __m512d a = _mm512_castsi512_pd(sums[2 * i]), b = _mm512_castsi512_pd(sums[2 * i + 1]);
+
+        pairs[i] = _mm512_castsi512_pd(_mm512_add_epi32(_mm512_castpd_si512(_mm512_mask_blend_pd(0xAA, a, b)),
+                                                        _mm512_castpd_si512(_mm512_shuffle_pd(a, b, 0x55))));
+    }
+    return _mm512_permutexvar_epi32(
+        order, _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(_mm512_castpd_ps(pairs[0]),
+                                                                      _mm512_castpd_ps(pairs[1]), 0x88)),
+                                _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castpd_ps(pairs[0]),
+                                                                      _mm512_castpd_ps(pairs[1]), 0xDD))));
+}
+
+/* A run of a row: dots of (code - bias) with (code of the column + offset), the latter two apart, since their sum is
+   no byte. minimum: NULL where there is none. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_run(int type, const unsigned char *from,
+                                                             const specdec__avx512_run *x, float *dot, float *scale,
+                                                             float *minimum)
+{
+    const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_limit(type) * halves <= 255;
+    __m512i codes[2][2], sums[4], offsets;
+    int v, i;
+
+    SPECDEC__UNROLL
+    for (v = 0; v < 4; v++) {
+        if (v % 2 == 0)
+            specdec__avx512_row_codes(type, from, v / 2, codes);
+        offsets = _mm512_loadu_si512(x->offsets[v]);
+        sums[v] = _mm512_setzero_si512();
+        SPECDEC__UNROLL
+        for (i = 0; i < halves; i++) {
+            sums[v] = _mm512_dpbusd_epi32(sums[v], codes[v % 2][i], _mm512_loadu_si512(x->codes[v][i]));
+            if (!fits)
+                sums[v] = _mm512_dpbusd_epi32(sums[v], codes[v % 2][i], offsets);
+        }
+        if (fits)
+            sums[v] = _mm512_dpbusd_epi32(
+                sums[v], halves == 2 ? _mm512_add_epi8(codes[v % 2][0], codes[v % 2][1]) : codes[v % 2][0], offsets);
+    }
+    _mm512_storeu_ps(dot, _mm512_cvtepi32_ps(_mm512_add_epi32(specdec__avx512_row_dots(type, sums),
+                                                              _mm512_loadu_si512(x->rest))));
+    _mm512_storeu_ps(scale, _mm512_mul_ps(specdec__avx512_row_scales(type, from, minimum), _mm512_loadu_ps(x->scale)));
+}
+
+/* sums (16) += what a run gives, granule after granule; totals (granule) of the column: of minimums; NULL: none. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_room *from, int run,
+                                                                      const float *totals, float *sums)
+{
+    __m512 sum = _mm512_loadu_ps(sums), scale[4], dot[4], minimum[4];
+    int g, i;
+
+    for (g = 0; g < 16; g += 4) {
+        specdec__avx512_turn((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run], scale);
+        specdec__avx512_turn((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
+        if (totals)
+            specdec__avx512_turn((const unsigned char *)(from->minimum[run][0] + g), sizeof *from->minimum[run],
+                                 minimum);
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) {
+            sum = _mm512_fmadd_ps(scale[i], dot[i], sum);
+            if (totals)
+                sum = _mm512_fmadd_ps(minimum[i], _mm512_set1_ps(totals[g + i]), sum);
+        }
+    }
+    _mm512_storeu_ps(sums, sum);
+}
+
+/* Some runs of 16 rows. Memory likes rows one after the other, fetched early; the first cache gets the next one. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsigned char *from, size_t row_bytes,
+                                                          int runs, specdec__avx512_room *room)
+{
+    const size_t bytes = (size_t)specdec__x86_granule(type) * (size_t)specdec__x86_span(type) / 2 / SPECDEC__ROWS;
+    int row, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row++, from += row_bytes)
+        for (i = 0; i < runs; i++) {
+            const unsigned char *at = from + (size_t)i * bytes;
+            size_t fetched;
+
+            for (fetched = 0; fetched < bytes; fetched += 64) {
+                __builtin_prefetch((const void *)((uintptr_t)at + SPECDEC__AVX512_AHEAD * row_bytes + fetched), 0, 2);
+                __builtin_prefetch((const void *)((uintptr_t)at + row_bytes + fetched), 0, 3);
+            }
+            specdec__avx512_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
+                                    specdec__x86_has_minimum(type) ? room->minimum[i][row] : NULL);
+        }
+}
+
+/* See specdec__rows_function. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specdec__tiles *tiles, size_t row_bytes,
+                                                          int blocks, const specdec__columns *x, void *room,
+                                                          float *const *sums)
+{
+    const int minimums = specdec__x86_has_minimum(type), run = specdec__x86_granule(type) / 2; /* blocks of 32 */
+    const int most = minimums ? SPECDEC__AVX512_RUNS_M : SPECDEC__AVX512_RUNS;
+    specdec__avx512_room *own = (specdec__avx512_room *)room;
+    int block, runs, t, i;
+
+    for (block = 0; block < blocks; block += runs * run) {
+        runs = specdec__min_int((blocks - block) / run, most);
+        for (i = 0; i < runs; i++)
+            specdec__avx512_run_of(type, x, block + i * run, own->runs + i);
+        for (t = 0; t < 2 && tiles->tile[t]; t++) {
+            specdec__avx512_runs(type, tiles->tile[t] + (size_t)block * (size_t)specdec__x86_span(type) / SPECDEC__ROWS,
+                                 row_bytes, runs, own);
+            if (!block)
+                memset(sums[t], 0, SPECDEC__ROWS * sizeof(float));
+            for (i = 0; i < runs; i++)
+                specdec__avx512_add_run(own, i, minimums ? x->sum32 + block + i * run : NULL, sums[t]);
+        }
+    }
+}
+
+#define SPECDEC__AVX512_ROWS(number) \
+    SPECDEC__AVX512 static void specdec__avx512_rows_##number(const specdec__tiles *tiles, size_t row_bytes, \
+                                                              int blocks, const specdec__columns *x, void *room, \
+                                                              float *const *sums) \
+    { \
+        specdec__avx512_rows(SPECDEC__TYPE_##number, tiles, row_bytes, blocks, x, room, sums); \
+    }
+SPECDEC__AVX512_ROWS(Q4_0)
+SPECDEC__AVX512_ROWS(Q8_0)
+SPECDEC__AVX512_ROWS(Q4_K)
+SPECDEC__AVX512_ROWS(Q6_K)
+#endif /* x86_64 */

@@ -1,0 +1,1188 @@
+/* =====================================================================================================================
+ * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../quant/types.h"
+#include "../quant/table.h"
+#include "kernel.h"
+#include "scalar.h"
+#include "weigh.h"
+#include "neon.h"
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
+enum {
+    SPECDEC__DOTPROD_PANEL_16 = SPECDEC__TYPE_COUNT, SPECDEC__DOTPROD_PANEL_16M, SPECDEC__DOTPROD_PANEL_32,
+    SPECDEC__DOTPROD_PANEL_32M
+};
+
+/* What the code of a type depends on: constants from the type's row, in masks with a bit for each type and kind of
+   panel. */
+#define SPECDEC__DOTPROD_IS_16(number, name, block, bytes, granule, ...) | (uint64_t)((granule) == 16) << (number)
+#define SPECDEC__DOTPROD_IS_WIDE(number, name, block, bytes, granule, bits, ...) | (uint64_t)((bits) == 8) << (number)
+#define SPECDEC__DOTPROD_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) \
+    | (uint64_t)(minimum) << (number)
+#define SPECDEC__DOTPROD_BIAS(number, name, block, bytes, granule, bits, minimum, ...) \
+    case number: return (minimum) || (bits) == 8 ? 0 : (1 << (bits)) / 2;
+#define SPECDEC__DOTPROD_SPAN(number, name, block, bytes, ...) \
+    case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
+#define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
+
+/* Values that share a scale. */
+SPECDEC__INLINE int specdec__dotprod_granule(int type)
+{
+    const uint64_t panels = SPECDEC__DOTPROD_PANEL(16) | SPECDEC__DOTPROD_PANEL(16M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_16);
+
+    return mask >> type & 1 ? 16 : 32;
+}
+
+/* Are scales and minimums those of Q4_K? */
+SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
+{
+    return type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K;
+}
+
+/* Does a type have minimums besides scales? */
+SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
+{
+    const uint64_t panels = SPECDEC__DOTPROD_PANEL(16M) | SPECDEC__DOTPROD_PANEL(32M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_MINIMUM);
+
+    return (int)(mask >> type & 1);
+}
+
+/* Are minimums taken without their sign? */
+SPECDEC__INLINE int specdec__dotprod_is_subtracted(int type)
+{
+    return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
+}
+
+/* Columns that are multiplied at once without a panel. */
+SPECDEC__INLINE int specdec__dotprod_most(int type)
+{
+    const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
+
+    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
+}
+
+/* Is the sum of a granule's codes a float, for each row? Else four bytes hold parts of it, for each row. */
+SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
+{
+    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
+
+    return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
+}
+
+/* What was added to codes to make them unsigned. */
+SPECDEC__INLINE int specdec__dotprod_bias(int type)
+{
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BIAS)
+    default: return 0;
+    }
+}
+
+/* By how much the sums of a granule's codes that offsets are multiplied by are too large: those of Q4_0 and Q3_K are of
+   unsigned codes; of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
+SPECDEC__INLINE int specdec__dotprod_surplus(int type)
+{
+    return type == SPECDEC__TYPE_Q4_0                                 ? 32 * 8
+           : type == SPECDEC__TYPE_Q3_K                               ? 16 * 4
+           : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128
+                                                                      : 0;
+}
+
+/* Are there two sums of codes of a granule? Those of Q6_K are signed bytes then, without 128 being taken off: for one
+   column without a panel a dot product more is less than that. */
+SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int packed, int columns)
+{
+    return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
+}
+
+/* Bytes of 32 values of a tile; blocks that are taken one way each. */
+SPECDEC__INLINE size_t specdec__dotprod_span(int type)
+{
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_SPAN)
+    default: return 0;
+    }
+}
+SPECDEC__INLINE int specdec__dotprod_ways(int type)
+{
+    return specdec__dotprod_is_like_q4_k(type) ? 2
+           : type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 4
+                                                                                                    : 1;
+}
+
+/* Where the d of 16 rows stand in a tile whose scales are d times small integers, behind them those of minimums if it
+   has any; and what was added to these integers in specdec__dotprod_run, -1 if scales are half floats of their own. */
+SPECDEC__INLINE size_t specdec__dotprod_d(int type)
+{
+    return type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
+           : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
+           : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
+                                        : 0;
+}
+SPECDEC__INLINE int specdec__dotprod_raised(int type)
+{
+    return type == SPECDEC__TYPE_Q6_K                                              ? 128
+           : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS            ? 32
+           : specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K ? 0
+                                                                                   : -1;
+}
+
+/* Up to 4 columns of up to 8 blocks, made ready once for the rows of two tiles. */
+typedef struct specdec__dotprod_x {
+    const int8_t *codes;  /* of the first block */
+    size_t stride;        /* bytes from one block to the next */
+    size_t last;          /* of four columns: bytes from the first to the last; of three, the last counts twice */
+    int32_t start[4][4];  /* what sums start at: loads, as these cost less than moves between registers */
+    float scale[8][4];    /* (block, column) */
+    int32_t offset[8][4]; /* (block, column): an offset in each of four bytes; of wide types, as a float's bits */
+    float excess[16][4];  /* (granule, column): by how much the bits of a sum are too large, as a float */
+    float total[16][4];   /* (granule, column): scale * sum of (code + offset) */
+} specdec__dotprod_x;
+
+/* Block b of one column, c, of columns. */
+SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const specdec__columns *x, size_t at,
+                                                  int columns, int b, int c, specdec__dotprod_x *to)
+{
+    const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
+    const int surplus = specdec__dotprod_is_halved(type, packed, columns) ? 16 * bias
+                                                                          : specdec__dotprod_surplus(type);
+    const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
+    const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
+    int32_t excess;
+    int g;
+
+    memcpy(&to->scale[b][c], x->scale + at, 4); /* as an integer, which is cheaper to store */
+    if (specdec__dotprod_is_wide(type))
+        to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
+    else
+        to->offset[b][c] = (int32_t)((uint32_t)(offset & 0xFF) * 0x01010101u);
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        excess = SPECDEC__DOTPROD_START_BITS + (pairs[g] >> 16) * bias + offset * surplus;
+        if (bias || surplus)
+            memcpy(&to->excess[b * per + g][c], &excess, 4);
+        if (specdec__dotprod_has_minimum(type))
+            memcpy(&to->total[b * per + g][c], totals + g, 4);
+    }
+}
+
+/* The same of four columns. */
+SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__columns *x, size_t at, int b,
+                                                   specdec__dotprod_x *to)
+{
+    static const uint8_t bytes[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
+    const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
+    const int32x4_t pair = vld1q_s32(x->pair32 + at), offset = vshrq_n_s32(vshlq_n_s32(pair, 16), 16);
+    const int32x4_t start = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS);
+
+    vst1q_f32(to->scale[b], vld1q_f32(x->scale + at));
+    if (specdec__dotprod_is_wide(type))
+        vst1q_s32(to->offset[b], vreinterpretq_s32_f32(vcvtq_f32_s32(offset)));
+    else
+        vst1q_s32(to->offset[b], vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(pair), vld1q_u8(bytes))));
+    if (per == 1) {
+        if (bias)
+            vst1q_f32(to->excess[b], vreinterpretq_f32_s32(vmlaq_n_s32(
+                                         start, vsraq_n_s32(vshlq_n_s32(offset, 5), pair, 16), bias)));
+        if (specdec__dotprod_has_minimum(type))
+            vst1q_f32(to->total[b], vld1q_f32(x->sum32 + at));
+    } else {
+        int32x4x2_t halves = vld2q_s32(x->pair16 + at * 2);
+        float32x4x2_t totals = vld2q_f32(x->sum16 + at * 2);
+
+        if (bias) {
+            const int32x4_t more = specdec__dotprod_surplus(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
+
+            halves.val[0] = vsraq_n_s32(more, halves.val[0], 16);
+            halves.val[1] = vsraq_n_s32(more, halves.val[1], 16);
+            vst1q_f32(to->excess[b * 2], vreinterpretq_f32_s32(vmlaq_n_s32(start, halves.val[0], bias)));
+            vst1q_f32(to->excess[b * 2 + 1], vreinterpretq_f32_s32(vmlaq_n_s32(start, halves.val[1], bias)));
+        }
+        if (specdec__dotprod_has_minimum(type)) {
+            vst1q_f32(to->total[b * 2], totals.val[0]);
+            vst1q_f32(to->total[b * 2 + 1], totals.val[1]);
+        }
+    }
+}
+
+/* Columns from `at` on, of `blocks` blocks; count: columns, or 3 of 4. */
+SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specdec__columns *x, size_t at, int columns,
+                                              int count, int blocks, specdec__dotprod_x *to)
+{
+    int b, c;
+
+    to->codes = x->codes + at * 32;
+    to->stride = (size_t)x->n * 32;
+    to->last = (size_t)(count - 1) * 32;
+    for (c = 0; c < columns; c++)
+        vst1q_s32(to->start[c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS));
+    for (b = 0; b < blocks; b++, at += (size_t)x->n)
+        if (count == 4) {
+            specdec__dotprod_prepare_four(type, x, at, b, to);
+        } else {
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++)
+                specdec__dotprod_prepare_one(type, packed, x, at + (size_t)specdec__min_int(c, count - 1), columns, b,
+                                             c, to);
+        }
+}
+
+/* 32 values of 4 rows: codes (value/4), and for each granule sums of codes, scales and minimums, the latter without
+   their sign. */
+typedef struct specdec__dotprod_rows {
+    int8x16_t codes[8], sums[2], others[2]; /* others: see specdec__dotprod_is_halved */
+    float32x4_t pair[2], scale[2], minimum[2];
+} specdec__dotprod_rows;
+
+/* What the blocks of a run need. factors of scales (granule, 16 rows), raised (see specdec__dotprod_raised): of Q4_K,
+   from [8] on they are of minimums; Q2_K has none here. less: what products of d and of dmin of four rows with factors
+   are too large by, negative, in memory as a load costs less than a move. */
+typedef struct specdec__dotprod_run {
+    const unsigned char *tile;
+    const specdec__panel *panel;
+    unsigned char factors[16][SPECDEC__ROWS];
+    float less[2][4];
+} specdec__dotprod_run;
+
+/* Four rows of a run, from row on: d and dmin, of Q2_K a sixteenth of that; which: the rows' numbers, each in the
+   second byte of its lane, no row's in the others. */
+typedef struct specdec__dotprod_quad {
+    int row;
+    float32x4_t d, dmin;
+    uint8x16_t which, kept[8]; /* kept: of Q6_K and one column, crumbs that two blocks use */
+} specdec__dotprod_quad;
+
+/* The sum of 4 or 8 vectors of bytes. */
+SPECDEC__INLINE int8x16_t specdec__dotprod_add_up(const int8x16_t *codes, int count)
+{
+    int8x16_t low = vaddq_s8(vaddq_s8(codes[0], codes[1]), vaddq_s8(codes[2], codes[3]));
+
+    return count == 4 ? low
+                      : vaddq_s8(low, vaddq_s8(vaddq_s8(codes[4], codes[5]), vaddq_s8(codes[6], codes[7])));
+}
+
+/* d times factor k of the four rows from row on. A factor becomes the float 2^15 + factor by one of its bytes; what is
+   too much is taken off before the one rounding, and no product has so many bits that it is rounded. */
+SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *run, int k, int way,
+                                                    uint8x16_t which, float32x4_t d, const float *less)
+{
+    static const float from[4] = {32768, 32768, 32768, 32768};
+    const unsigned char *factors = run->factors[k];
+    uint8x16_t bits;
+    float32x4_t product;
+
+    SPECDEC__NEON_AGAIN(bits, from, factors, way);
+    SPECDEC__NEON_AGAIN(product, less, factors, way);
+    return vfmaq_f32(product, d, vreinterpretq_f32_u8(vqtbx1q_u8(bits, vld1q_u8(factors), which)));
+}
+
+/* Nibbles of four rows: 16 bytes of each to 32 values. */
+SPECDEC__INLINE void specdec__dotprod_split(const unsigned char *nibbles, specdec__dotprod_rows *rows)
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        uint8x16_t packed = vld1q_u8(nibbles + i * 64);
+
+        rows->codes[i] = specdec__neon_low_nibbles(packed);
+        rows->codes[i + 4] = specdec__neon_high_nibbles(packed);
+    }
+}
+
+/* 32 values of four rows with their fifth bits: bit i of a byte of high belongs to word i. */
+SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotprod_rows *rows)
+{
+    const uint8x16_t bit = vdupq_n_u8(16);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t moved = i < 4 ? vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i))) : high;
+
+        if (i > 4)
+            moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
+        SPECDEC__NEON_PUT_BITS(rows->codes[i], moved, bit);
+    }
+    rows->sums[0] = veorq_s8(specdec__dotprod_add_up(rows->codes, 8), vdupq_n_s8(-128));
+}
+
+/* Sums of codes of eight bits. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod_rows *rows)
+{
+    const int8x16_t ones = vdupq_n_s8(1);
+    int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i += 2) {
+        SPECDEC__SDOT(sum, rows->codes[i], ones, 0);
+        SPECDEC__SDOT(more, rows->codes[i + 1], ones, 0);
+    }
+    rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
+}
+
+/* Nibbles to the values of IQ4_NL and IQ4_XS. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_rows *rows)
+{
+    const int8x16_t values = vld1q_s8(specdec__quant_iq4_values);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vqtbl1q_s8(values, vreinterpretq_u8_s8(rows->codes[i]));
+    specdec__dotprod_add_wide(rows);
+}
+
+/* 32 values of four rows of block b of IQ2. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const specdec__dotprod_run *run, int b,
+                                                                 const specdec__dotprod_quad *quad,
+                                                                 specdec__dotprod_rows *rows)
+{
+    const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
+    const int8x16_t ones = vdupq_n_s8(1);
+    int g, i;
+
+    specdec__neon_take_iq2(type, run->tile, b, quad->row, rows->codes);
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS);
+
+        SPECDEC__UNROLL
+        for (i = g * words; i < (g + 1) * words; i += 2)
+            SPECDEC__SDOT(sum, vaddq_s8(rows->codes[i], rows->codes[i + 1]), ones, 0);
+        rows->pair[g] = vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(SPECDEC__DOTPROD_START));
+        rows->scale[g] = vmulq_f32(quad->d, specdec__neon_odd(type, run->tile, b * per + g, quad->row));
+    }
+}
+
+/* Four rows of a block of 32 nibbles with a half float as its scale, from row on: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL. tile:
+   4 * row bytes behind the block's beginning. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_nibbles(int type, const unsigned char *tile, int row,
+                                                                    specdec__dotprod_rows *rows)
+{
+    const size_t nibbles = type == SPECDEC__TYPE_Q4_1   ? SPECDEC__TILE_AT(q4_1, nibbles)
+                           : type == SPECDEC__TYPE_Q5_0 ? SPECDEC__TILE_AT(q5_0, nibbles)
+                           : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_AT(q5_1, nibbles)
+                                                        : SPECDEC__TILE_AT(q4_0, nibbles);
+
+    specdec__dotprod_split(tile + nibbles, rows);
+    if (type == SPECDEC__TYPE_IQ4_NL)
+        specdec__dotprod_look_up(rows);
+    else if (type == SPECDEC__TYPE_Q5_0)
+        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_0, high)), rows);
+    else if (type == SPECDEC__TYPE_Q5_1)
+        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high)), rows);
+    else
+        rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+    rows->scale[0] = specdec__neon_load_f16x4(tile - row * 2);
+    if (specdec__dotprod_has_minimum(type)) /* at the same place in both types */
+        rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) - row * 2);
+}
+
+/* The same of Q8_0. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned char *tile, int row,
+                                                                 specdec__dotprod_rows *rows)
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+    specdec__dotprod_add_wide(rows);
+    rows->scale[0] = specdec__neon_load_f16x4(tile - row * 2);
+}
+
+/* The same of block b of IQ4_XS. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec__dotprod_run *run, int b,
+                                                                   const specdec__dotprod_quad *quad,
+                                                                   specdec__dotprod_rows *rows)
+{
+    specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + quad->row * 4, rows);
+    specdec__dotprod_look_up(rows);
+    rows->scale[0] = specdec__dotprod_factor(run, b, b, quad->which, quad->d, run->less[0]);
+}
+
+/* Scale and minimum of granule i of a block of Q2_K, k of its tile: the nibbles of a byte, which becomes the second one
+   of the float 2^15. The high nibble then counts 16. See specdec__dotprod_factor. */
+SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run, int k, int i,
+                                                 const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+{
+    const uint8x16_t start = vreinterpretq_u8_u32(vdupq_n_u32(0x47000000u));
+    const unsigned char *both = run->tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16;
+    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(start, vld1q_u8(both), quad->which));
+
+    SPECDEC__NEON_AGAIN(rows->scale[i], run->less[0], both, i);
+    SPECDEC__NEON_AGAIN(rows->minimum[i], run->less[1], both, i);
+    rows->scale[i] = vfmaq_f32(rows->scale[i], quad->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
+    rows->minimum[i] = vfmaq_f32(rows->minimum[i], quad->dmin,
+                                 vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0x0F00))));
+}
+
+/* The same of block b of Q2_K or Q3_K; way: b % 4. */
+SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way,
+                                                  const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+{
+    const int row = quad->row;
+    const int has_high = type == SPECDEC__TYPE_Q3_K;
+    const unsigned char *crumbs = run->tile + (b - way) * 128 + row * 4 +
+                                  (has_high ? SPECDEC__TILE_AT(q3_k, crumbs) : SPECDEC__TILE_AT(q2_k, crumbs));
+    const unsigned char *high = run->tile + SPECDEC__TILE_AT(q3_k, high) + row * 4;
+    const uint8x16_t crumb = vdupq_n_u8(3), third = vdupq_n_u8(4), bit = vdupq_n_u8((uint8_t)(1 << b));
+    int i;
+
+    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t packed = vld1q_u8(crumbs + i * 64);
+        uint8x16_t code = way == 0   ? packed
+                          : way == 1 ? vshrq_n_u8(packed, 2)
+                          : way == 2 ? vshrq_n_u8(packed, 4)
+                                     : vshrq_n_u8(packed, 6);
+
+        if (way < 3)
+            code = vandq_u8(code, crumb);
+        if (has_high)
+            SPECDEC__NEON_PUT_BITS(code, vtstq_u8(vld1q_u8(high + i * 64), bit), third);
+        rows->codes[i] = vreinterpretq_s8_u8(code);
+    }
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++) {
+        rows->sums[i] = specdec__dotprod_add_up(rows->codes + i * 4, 4);
+        if (has_high)
+            rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, i, quad->which, quad->d, run->less[0]);
+        else
+            specdec__dotprod_factors_2k(run, b * 2 + i, i, quad, rows);
+    }
+}
+
+/* The same of block b of Q4_K or Q5_K, the first or second of a pair. With one column, registers keep the nibbles for
+   the second, and for a panel, of no column. */
+SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
+                                             const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+{
+    const int has_high = type == SPECDEC__TYPE_Q5_K, row = quad->row;
+    const unsigned char *high = run->tile + SPECDEC__TILE_AT(q5_k, high) + row * 4;
+    const unsigned char *nibbles = run->tile + (b - second) * 256 + row * 4 +
+                                   (has_high ? SPECDEC__TILE_AT(q5_k, nibbles) : SPECDEC__TILE_AT(q4_k, nibbles));
+    const uint8x16_t bit = vdupq_n_u8(16);
+    const int8x16_t by = vdupq_n_s8((int8_t)(4 - b));
+    int i;
+
+    if (columns > 1)
+        SPECDEC__NEON_LOAD(nibbles);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t packed = vld1q_u8(nibbles + i * 64);
+
+        rows->codes[i] = second ? specdec__neon_high_nibbles(packed) : specdec__neon_low_nibbles(packed);
+        if (has_high)
+            SPECDEC__NEON_PUT_BITS(rows->codes[i], vshlq_u8(vld1q_u8(high + i * 64), by), bit);
+    }
+    rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+    if (has_high)
+        rows->sums[0] = veorq_s8(rows->sums[0], vdupq_n_s8(-128));
+    rows->scale[0] = specdec__dotprod_factor(run, b, second, quad->which, quad->d, run->less[0]);
+    rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
+}
+
+/* The same of block b of Q6_K; way: b % 4. */
+SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way, int columns,
+                                                specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+{
+    const int row = quad->row;
+    const unsigned char *nibbles = run->tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way + way % 2 * 2) * 256;
+    const unsigned char *crumbs = run->tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
+    const uint8x16_t six = vdupq_n_u8(63);
+    int i;
+
+    SPECDEC__NEON_LOAD(nibbles);
+    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
+
+        if (way == 3 && columns <= 1)
+            high = quad->kept[i];
+        else
+            high = vld1q_u8(crumbs + i * 64 + row * 4);
+        if (way % 2 && !(way == 3 && columns <= 1))
+            high = vshrq_n_u8(high, 2);
+        if (way == 1 && columns <= 1)
+            quad->kept[i] = high;
+        low = way < 2 ? vsliq_n_u8(low, high, 4) : vsriq_n_u8(high, low, 4);
+        rows->codes[i] = vreinterpretq_s8_u8(way == 3 ? low : vandq_u8(low, six));
+    }
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++) {
+        if (specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns)) {
+            rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
+            rows->others[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
+        } else {
+            rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
+        }
+        rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d, run->less[0]);
+    }
+}
+
+/* Four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
+SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotprod_run *run, int b, int row,
+                                                 specdec__dotprod_rows *rows)
+{
+    const int per = 32 / specdec__dotprod_granule(type);
+    const specdec__panel *panel = run->panel;
+    const int8_t *codes = panel->u.codes + b * 512;
+    int i;
+
+    if (type == SPECDEC__TYPE_Q8_0)
+        codes = (const int8_t *)run->tile + (size_t)b * SPECDEC__TILE_BYTES(q8_0) + SPECDEC__TILE_AT(q8_0, codes);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vld1q_s8(codes + i * 64 + row * 4);
+    SPECDEC__UNROLL
+    for (i = 0; i < per; i++) {
+        const int32_t *pair = panel->pair[b * per + i] + row;
+
+        if (type == SPECDEC__TYPE_Q8_0)
+            rows->pair[i] = vreinterpretq_f32_s32(vld1q_s32(pair));
+        else if (specdec__dotprod_is_wide(type))
+            rows->pair[i] = vcvtq_f32_s32(vld1q_s32(pair));
+        else
+            rows->sums[i] = vreinterpretq_s8_s32(vld1q_s32(pair));
+        rows->scale[i] = vld1q_f32(panel->scale[b * per + i] + row);
+        if (specdec__dotprod_has_minimum(type))
+            rows->minimum[i] = vld1q_f32(panel->minimum[b * per + i] + row);
+    }
+}
+
+/* Four rows of block b of a tile, or of a panel; way: b modulo specdec__dotprod_ways, a constant. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed, const specdec__dotprod_run *run,
+                                                            int b, int way, int columns,
+                                                            specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+{
+    const int row = quad->row;
+    const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_span(type) + row * 4;
+
+    if (SPECDEC__NEON_KEEPS)
+        SPECDEC__NEON_ANEW(tile); /* one address: gcc would keep a register for each 64 bytes of it */
+    if (!packed)
+        specdec__dotprod_take_panel(type, run, b, row, rows);
+    else if (type == SPECDEC__TYPE_Q8_0)
+        specdec__dotprod_take_q8_0(tile, row, rows);
+    else if (type == SPECDEC__TYPE_IQ4_XS)
+        specdec__dotprod_take_iq4_xs(run, b, quad, rows);
+    else if (specdec__neon_is_iq2(type))
+        specdec__dotprod_take_iq2(type, run, b, quad, rows);
+    else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
+        specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
+    else if (type == SPECDEC__TYPE_Q6_K)
+        specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
+    else if (specdec__dotprod_is_like_q4_k(type))
+        specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
+    else
+        specdec__dotprod_take_nibbles(type, tile, row, rows);
+}
+
+/* Those of Q6_K are signed bytes. */
+SPECDEC__INLINE void specdec__dotprod_factors_6k(specdec__dotprod_run *run)
+{
+    const unsigned char *scales = run->tile + SPECDEC__TILE_AT(q6_k, scales);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 16; i++)
+        vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(scales + i * 16), vdupq_n_u8(128)));
+}
+
+/* Fills the factors. */
+SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *run)
+{
+    int i;
+
+    for (i = 0; i < 4 && specdec__dotprod_is_like_q4_k(type); i++) {
+        specdec__neon_four factors = specdec__neon_factors_k(run->tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
+
+        vst1q_u8(run->factors[i], vreinterpretq_u8_s8(factors.scale[0]));
+        vst1q_u8(run->factors[i + 4], vreinterpretq_u8_s8(factors.scale[1]));
+        vst1q_u8(run->factors[i + 8], vreinterpretq_u8_s8(factors.minimum[0]));
+        vst1q_u8(run->factors[i + 12], vreinterpretq_u8_s8(factors.minimum[1]));
+    }
+    if (type == SPECDEC__TYPE_Q6_K)
+        specdec__dotprod_factors_6k(run);
+    for (i = 0; i < 16 && type == SPECDEC__TYPE_Q3_K; i++)
+        vst1q_u8(run->factors[i], specdec__neon_factors_3k(run->tile, i));
+    for (i = 0; i < 8 && type == SPECDEC__TYPE_IQ4_XS; i++)
+        vst1q_u8(run->factors[i], specdec__neon_factors_4xs(run->tile, i));
+}
+
+/* The four rows from row on. */
+SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row, specdec__dotprod_quad *quad)
+{
+    static const uint32_t which[SPECDEC__ROWS] = {
+        0xFFFF00FF, 0xFFFF01FF, 0xFFFF02FF, 0xFFFF03FF, 0xFFFF04FF, 0xFFFF05FF, 0xFFFF06FF, 0xFFFF07FF,
+        0xFFFF08FF, 0xFFFF09FF, 0xFFFF0AFF, 0xFFFF0BFF, 0xFFFF0CFF, 0xFFFF0DFF, 0xFFFF0EFF, 0xFFFF0FFF};
+    const unsigned char *d = run->tile + specdec__dotprod_d(type) + row * 2;
+    const int raised = specdec__dotprod_raised(type);
+
+    quad->row = row;
+    if (specdec__neon_is_iq2(type))
+        quad->d = vmulq_n_f32(specdec__neon_load_f16x4(d), specdec__neon_grid_factor(type));
+    if (raised < 0)
+        return;
+    quad->which = vreinterpretq_u8_u32(vld1q_u32(which + row));
+    quad->d = specdec__neon_load_f16x4(d);
+    vst1q_f32(run->less[0], vmulq_n_f32(quad->d, (float)(-32768 - raised)));
+    if (specdec__dotprod_has_minimum(type)) {
+        quad->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
+        if (type == SPECDEC__TYPE_Q2_K)
+            quad->dmin = vmulq_n_f32(quad->dmin, 0.0625f);
+        vst1q_f32(run->less[1], vmulq_n_f32(quad->dmin, -32768));
+    }
+}
+
+/* The larger ones of 16 half floats, as integers without a sign, twice that. */
+SPECDEC__INLINE uint16x8_t specdec__dotprod_largest(const unsigned char *d)
+{
+    const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(d)), high = vreinterpretq_u16_u8(vld1q_u8(d + 16));
+
+    return vmaxq_u16(vshlq_n_u16(low, 1), vshlq_n_u16(high, 1));
+}
+
+/* Does a tile have scales that are no finite numbers? What specdec__dotprod_factor takes off is not then. */
+SPECDEC__INLINE int specdec__dotprod_is_wild(int type, const unsigned char *tile)
+{
+    const unsigned char *d = tile + specdec__dotprod_d(type);
+    uint16x8_t most;
+
+    if (specdec__dotprod_raised(type) < 0)
+        return 0;
+    most = specdec__dotprod_largest(d);
+    if (specdec__dotprod_has_minimum(type))
+        most = vmaxq_u16(most, specdec__dotprod_largest(d + 32));
+    return vmaxvq_u16(most) >= 0xF800;
+}
+
+/* Four values of four rows times those of every column. */
+#define SPECDEC__DOTPROD_EACH(w, lane) \
+    SPECDEC__UNROLL \
+    for (c = 0; c < columns; c++) \
+        SPECDEC__SDOT(dot[c], w, v[c], lane)
+
+/* acc (column) += granule g of block b: the exact sums dot, which began at SPECDEC__DOTPROD_START, times both scales,
+   and the minimum: canonical order. */
+SPECDEC__INLINE void specdec__dotprod_fold(int type, int columns, const specdec__dotprod_rows *rows, int g,
+                                           const specdec__dotprod_x *x, int b, float32x4_t scales,
+                                           const int32x4_t *dot, float32x4_t *acc)
+{
+    const int k = b * (32 / specdec__dotprod_granule(type)) + g;
+    const int has_excess = specdec__dotprod_bias(type) || specdec__dotprod_surplus(type);
+    const float32x4_t one = vdupq_n_f32(1), start = vdupq_n_f32(SPECDEC__DOTPROD_START);
+    const float32x4_t excess = vld1q_f32(x->excess[k]), totals = vld1q_f32(x->total[k]);
+    const float32x4_t offsets = vreinterpretq_f32_s32(vld1q_s32(x->offset[b]));
+    int c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        float32x4_t sum = vreinterpretq_f32_s32(dot[c]);
+
+        if (specdec__dotprod_is_wide(type))
+            sum = vfmaq_n_f32(sum, rows->pair[g], offsets[c]);
+        sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
+        acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
+        if (specdec__dotprod_has_minimum(type))
+            acc[c] = specdec__dotprod_is_subtracted(type) ? vfmsq_n_f32(acc[c], rows->minimum[g], totals[c])
+                                                          : vfmaq_n_f32(acc[c], rows->minimum[g], totals[c]);
+    }
+}
+
+/* acc (column) += four rows of block b times columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packed, int columns,
+                                                             const specdec__dotprod_rows *rows,
+                                                             const specdec__dotprod_x *x, const int8_t *codes, int b,
+                                                             float32x4_t *acc)
+{
+    const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
+    float32x4_t scales = vld1q_f32(x->scale[b]);
+    const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
+    int g, c, h;
+
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        const int8_t *fourth = codes + (packed ? x->last : 96);
+        const int32_t *begin = x->start[0];
+        const float *factors = x->scale[b];
+        int32x4_t dot[4];
+
+        if (g) {
+            SPECDEC__NEON_LOAD(factors);
+            scales = vld1q_f32(factors);
+        }
+        SPECDEC__NEON_ANEW(begin);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            if (packed || (per == 2 && SPECDEC__NEON_KEEPS))
+                SPECDEC__NEON_AGAIN(dot[c], x->start[c], codes, g * 4 + c);
+            else
+                dot[c] = vld1q_s32(begin + c * 4);
+        SPECDEC__UNROLL
+        for (h = g * words; h < (g + 1) * words; h += 4) {
+            int8x16_t v[4];
+
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++)
+                v[c] = vld1q_s8((c == 3 ? fourth : codes + c * 32) + h * 4);
+            SPECDEC__DOTPROD_EACH(rows->codes[h], 0);
+            SPECDEC__DOTPROD_EACH(rows->codes[h + 1], 1);
+            SPECDEC__DOTPROD_EACH(rows->codes[h + 2], 2);
+            SPECDEC__DOTPROD_EACH(rows->codes[h + 3], 3);
+            if (!packed && per == 1)
+                SPECDEC__NEON_APART;
+        }
+        if (packed)
+            SPECDEC__NEON_APART;
+        if (!specdec__dotprod_is_wide(type)) {
+            SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
+            if (specdec__dotprod_is_halved(type, packed, columns))
+                SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
+            if (columns > 1)
+                SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
+            if (columns > 2)
+                SPECDEC__SDOT(dot[2], rows->sums[g], bytes, 2);
+            if (columns > 3)
+                SPECDEC__SDOT(dot[3], rows->sums[g], bytes, 3);
+        }
+        specdec__dotprod_fold(type, columns, rows, g, x, b, scales, dot, acc);
+    }
+}
+
+/* Prefetches a quarter of a block: each block does, for every four rows. Where whole lines of 64 bytes are most of it,
+   it is only those. */
+SPECDEC__INLINE void specdec__dotprod_prefetch(int type, const unsigned char **ahead)
+{
+    const int share = (int)specdec__dotprod_span(type) / 4, most = share % 64 <= 8;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < share - most * 8; i += 64)
+        __builtin_prefetch(*ahead + i, 0, 3);
+    *ahead += most ? share / 64 * 64 : share;
+}
+
+/* Prefetches what the up to 8 blocks of four rows do not: 8 bytes for each of them. */
+SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned char **ahead)
+{
+    if (specdec__dotprod_span(type) / 4 % 64 <= 8) {
+        __builtin_prefetch(*ahead, 0, 3);
+        *ahead += 64;
+    }
+}
+
+/* Word i of granule g of four rows of a block of Q6_K, number `way` of four whose nibbles and crumbs begin here. kept,
+   if not NULL: crumbs of the second block, which the fourth one takes from there. A way's instructions stand in one
+   piece, as gcc would copy what they overwrite. */
+SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles, const unsigned char *crumbs, int way,
+                                                   int g, int i, uint8x16_t *kept)
+{
+    const uint8x16_t six = vdupq_n_u8(63);
+    const unsigned char *from = nibbles + way % 2 * 512 + g * 256 + i * 64;
+    uint8x16_t low, high;
+
+    crumbs += g * 256 + i * 64;
+    SPECDEC__NEON_AGAIN(low, from, from, way);
+    if (way == 3 && kept)
+        high = kept[g * 4 + i];
+    else
+        SPECDEC__NEON_AGAIN(high, crumbs, crumbs, way);
+    if (way == 0)
+        __asm__("sli %0.16b, %1.16b, #4\n\tand %0.16b, %0.16b, %2.16b" : "+w"(low) : "w"(high), "w"(six));
+    else if (way == 1)
+        __asm__("ushr %1.16b, %1.16b, #2\n\tsli %0.16b, %1.16b, #4\n\tand %0.16b, %0.16b, %2.16b"
+                : "+w"(low), "+w"(high)
+                : "w"(six));
+    else if (way == 2)
+        __asm__("sri %1.16b, %0.16b, #4\n\tand %0.16b, %1.16b, %2.16b" : "+w"(low), "+w"(high) : "w"(six));
+    else if (kept)
+        __asm__("sri %0.16b, %1.16b, #4" : "+w"(high) : "w"(low));
+    else
+        __asm__("ushr %0.16b, %0.16b, #2\n\tsri %0.16b, %1.16b, #4" : "+w"(high) : "w"(low));
+    if (way == 1 && kept)
+        kept[g * 4 + i] = high;
+    return vreinterpretq_s8_u8(way == 3 ? high : low);
+}
+
+/* Word i of a granule times columns; takes that word of the granule that comes next. */
+#define SPECDEC__DOTPROD_WORD(i) \
+    SPECDEC__UNROLL \
+    for (c = 0; c < columns; c++) \
+        SPECDEC__SDOT_IN_PLACE(dot[c], w[i], v[c], i); \
+    if (way + g < 4) \
+        next[i] = specdec__dotprod_word_6k(nibbles, crumbs, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
+    SPECDEC__NEON_APART
+
+/* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: its codes; next:
+   becomes those of the granule that follows, as unpacking and multiplying by turns keep more of the core busy. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_6k(const specdec__dotprod_run *run, int b, int way,
+                                                                  int g, int columns, specdec__dotprod_quad *quad,
+                                                                  const specdec__dotprod_x *x, const int8_t *codes,
+                                                                  const int8x16_t *w, int8x16_t *next,
+                                                                  float32x4_t *acc)
+{
+    const unsigned char *tile = run->tile + quad->row * 4;
+    const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
+    const unsigned char *crumbs = tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
+    const int halved = specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns);
+    const int8x16_t half = vaddq_s8(w[0], w[1]), other = vaddq_s8(w[2], w[3]);
+    const int8x16_t sum = halved ? half : veorq_s8(vaddq_s8(half, other), vdupq_n_s8(-128));
+    const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
+    specdec__dotprod_rows rows;
+    float32x4_t scales;
+    int32x4_t dot[4];
+    int8x16_t v[4];
+    int c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        SPECDEC__NEON_AGAIN(dot[c], x->start[c], codes, g * 4 + c);
+        v[c] = vld1q_s8(codes + (c == 3 ? x->last : (size_t)c * 32) + g * 16);
+    }
+    SPECDEC__DOTPROD_WORD(0);
+    SPECDEC__DOTPROD_WORD(1);
+    SPECDEC__DOTPROD_WORD(2);
+    SPECDEC__DOTPROD_WORD(3);
+    SPECDEC__SDOT_IN_PLACE(dot[0], sum, bytes, 0);
+    if (halved)
+        SPECDEC__SDOT_IN_PLACE(dot[0], other, bytes, 0);
+    if (columns > 1)
+        SPECDEC__SDOT_IN_PLACE(dot[1], sum, bytes, 1);
+    if (columns > 2) {
+        SPECDEC__SDOT_IN_PLACE(dot[2], sum, bytes, 2);
+        SPECDEC__SDOT_IN_PLACE(dot[3], sum, bytes, 3);
+    }
+    rows.scale[g] = specdec__dotprod_factor(run, b * 2 + g, way * 2 + g, quad->which, quad->d, run->less[0]);
+    SPECDEC__NEON_AGAIN(scales, x->scale[b], codes, g);
+    specdec__dotprod_fold(SPECDEC__TYPE_Q6_K, columns, &rows, g, x, b, scales, dot, acc);
+    SPECDEC__NEON_APART;
+}
+
+/* acc (column) += four blocks of Q6_K of four rows, from b on, times columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_6k(const specdec__dotprod_run *run, int b, int columns,
+                                                               specdec__dotprod_quad *quad,
+                                                               const specdec__dotprod_x *x, const int8_t *codes,
+                                                               const unsigned char **ahead, float32x4_t *acc)
+{
+    const unsigned char *tile = run->tile + quad->row * 4;
+    int8x16_t w[4], next[4];
+    int way, i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++)
+        w[i] = specdec__dotprod_word_6k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
+                                        tile + SPECDEC__TILE_AT(q6_k, crumbs) + b * 128, 0, 0, i, NULL);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        quad->kept[i] = vdupq_n_u8(0); /* never read: gcc warns where loops stay loops */
+    SPECDEC__UNROLL
+    for (way = 0; way < 4; way++, codes += x->stride) {
+        specdec__dotprod_prefetch(SPECDEC__TYPE_Q6_K, ahead);
+        specdec__dotprod_granule_6k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
+        specdec__dotprod_granule_6k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
+    }
+}
+
+/* sums (column, 16) += up to 8 blocks, of a tile or a panel, times 1 to 4 columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int packed, int columns,
+                                                                   specdec__dotprod_run *run, int blocks,
+                                                                   const unsigned char *ahead,
+                                                                   const specdec__dotprod_x *x, float *sums)
+{
+    const int ways = packed ? specdec__dotprod_ways(type) : 1;
+    int row, b, c, way;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        const int8_t *codes = x->codes;
+        float *last = sums + (packed ? x->last / 2 : 48) + row;
+        specdec__dotprod_quad quad;
+        float32x4_t acc[4];
+
+        specdec__dotprod_scales(packed ? type : SPECDEC__TYPE_COUNT, run, row, &quad);
+        if (packed)
+            specdec__dotprod_prefetch_rest(type, &ahead);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
+        for (b = 0; b < blocks; b += ways) {
+            if (type == SPECDEC__TYPE_Q6_K && packed && SPECDEC__NEON_KEEPS) {
+                specdec__dotprod_four_6k(run, b, columns, &quad, x, codes, &ahead, acc);
+                codes += x->stride * 4;
+                continue;
+            }
+            SPECDEC__UNROLL
+            for (way = 0; way < ways; way++, codes += x->stride) {
+                specdec__dotprod_rows rows;
+
+                if (packed)
+                    specdec__dotprod_prefetch(type, &ahead);
+                specdec__dotprod_take(type, packed, run, b + way, way, columns, &quad, &rows);
+                SPECDEC__NEON_APART;
+                specdec__dotprod_block(type, packed, columns, &rows, x, codes, b + way, acc);
+            }
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            vst1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row, acc[c]);
+    }
+}
+
+/* Four rows of a block to a panel; of Q8_0, all but the codes. */
+SPECDEC__INLINE void specdec__dotprod_put(int type, const specdec__dotprod_rows *rows, int block, int row,
+                                          specdec__panel *panel)
+{
+    const int per = 32 / specdec__dotprod_granule(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < kept; i++)
+        vst1q_s8(panel->u.codes + block * 512 + i * 64 + row * 4, rows->codes[i]);
+    SPECDEC__UNROLL
+    for (i = 0; i < per; i++) {
+        const int32x4_t sums = type == SPECDEC__TYPE_Q8_0 ? vreinterpretq_s32_f32(rows->pair[i])
+                                                          : vreinterpretq_s32_s8(rows->sums[i]);
+
+        vst1q_s32(panel->pair[block * per + i] + row, sums);
+        vst1q_f32(panel->scale[block * per + i] + row, rows->scale[i]);
+        if (specdec__dotprod_has_minimum(type))
+            vst1q_f32(panel->minimum[block * per + i] + row, rows->minimum[i]);
+    }
+}
+
+/* Vectors whose words take turns: the first two words of each, and the last two. */
+SPECDEC__INLINE void specdec__i8mm_put_pair(int8_t *to, int8x16_t even, int8x16_t odd)
+{
+    const int32x4_t first = vreinterpretq_s32_s8(even), second = vreinterpretq_s32_s8(odd);
+
+    vst1q_s8(to, vreinterpretq_s8_s32(vzip1q_s32(first, second)));
+    vst1q_s8(to + 16, vreinterpretq_s8_s32(vzip2q_s32(first, second)));
+}
+
+/* Four rows of a block of a type of granules of 32 to a panel for matrix products: codes (value/8, row, 8), minimums
+   with their sign. pair: of wide types the sums of codes, floats; of others (row, 8) bytes, whose first four add up
+   to them. */
+SPECDEC__INLINE void specdec__i8mm_put(int type, const specdec__dotprod_rows *rows, int block, int row,
+                                       specdec__panel *panel)
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i += 2)
+        specdec__i8mm_put_pair(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i], rows->codes[i + 1]);
+    if (specdec__dotprod_is_wide(type))
+        vst1q_s32(panel->pair[block] + row, vreinterpretq_s32_f32(rows->pair[0]));
+    else
+        specdec__i8mm_put_pair((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
+    vst1q_f32(panel->scale[block] + row, rows->scale[0]);
+    if (specdec__dotprod_has_minimum(type))
+        vst1q_f32(panel->minimum[block] + row, specdec__dotprod_is_subtracted(type) ? vnegq_f32(rows->minimum[0])
+                                                                                    : rows->minimum[0]);
+}
+
+/* Up to 8 blocks of a tile to a panel, or zipped, to one for matrix products. Two that share bytes are taken before
+   either is stored. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipped, specdec__dotprod_run *run,
+                                                              int blocks, const unsigned char *ahead,
+                                                              specdec__panel *panel)
+{
+    const int ways = specdec__dotprod_ways(type), together = ways == 2 ? 2 : 1;
+    specdec__dotprod_quad quad;
+    int row, b, way, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        specdec__dotprod_scales(type, run, row, &quad);
+        specdec__dotprod_prefetch_rest(type, &ahead);
+        for (b = 0; b < blocks; b += ways)
+            SPECDEC__UNROLL
+            for (way = 0; way < ways; way += together) {
+                specdec__dotprod_rows rows[2];
+
+                SPECDEC__UNROLL
+                for (i = 0; i < together; i++) {
+                    specdec__dotprod_prefetch(type, &ahead);
+                    specdec__dotprod_take(type, 1, run, b + way + i, way + i, 0, &quad, rows + i);
+                }
+                SPECDEC__NEON_APART;
+                SPECDEC__UNROLL
+                for (i = 0; i < together; i++)
+                    (zipped ? specdec__i8mm_put : specdec__dotprod_put)(type, rows + i, b + way + i, row, panel);
+            }
+    }
+}
+
+/* Up to 8 blocks of one or two tiles, or panels, times 1 to 4 columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_columns(int type, int packed, int columns, int count, int tiles,
+                                                               specdec__dotprod_run *runs, int blocks,
+                                                               const unsigned char *const *ahead,
+                                                               const specdec__columns *x, size_t at,
+                                                               float *const *sums, int column)
+{
+    specdec__dotprod_x ready;
+    int t;
+
+    specdec__dotprod_prepare(type, packed, x, at + (size_t)column, columns, count, blocks, &ready);
+    for (t = 0; t < tiles; t++)
+        specdec__dotprod_run_columns(type, packed, columns, &runs[t], blocks, ahead ? ahead[t] : NULL, &ready,
+                                     sums[t] + column * SPECDEC__ROWS);
+}
+
+/* The same times count columns, 4 at a time. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_groups(int type, int packed, int tiles,
+                                                              specdec__dotprod_run *runs, int blocks,
+                                                              const unsigned char *const *ahead,
+                                                              const specdec__columns *x, size_t at, int count,
+                                                              float *const *sums)
+{
+    const int many = specdec__dotprod_most(type) == 4;
+    int c;
+
+    for (c = 0; many && count - c >= (packed ? 3 : 4); c += 4)
+        specdec__dotprod_columns(type, packed, 4, specdec__min_int(4, count - c), tiles, runs, blocks, ahead, x, at,
+                                 sums, c);
+    if (count - c >= 2) {
+        specdec__dotprod_columns(type, packed, 2, 2, tiles, runs, blocks, ahead, x, at, sums, c);
+        c += 2;
+    }
+    if (count - c == 1)
+        specdec__dotprod_columns(type, packed, 1, 1, tiles, runs, blocks, ahead, x, at, sums, c);
+}
+
+/* Panels of the other types. */
+#define SPECDEC__DOTPROD_DOT(name, type) \
+    SPECDEC__DOTPROD static void \
+    specdec__dotprod_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                                int column, int count, float *sums) \
+    { \
+        specdec__dotprod_run run; \
+        run.tile = NULL; /* not read */ \
+        run.panel = panel; \
+        specdec__dotprod_groups(type, 0, 1, &run, blocks, NULL, x, (size_t)block * (size_t)x->n + (size_t)column, \
+                                count, &sums); \
+    }
+
+SPECDEC__DOTPROD_DOT(16, SPECDEC__DOTPROD_PANEL_16)
+SPECDEC__DOTPROD_DOT(16m, SPECDEC__DOTPROD_PANEL_16M)
+SPECDEC__DOTPROD_DOT(32, SPECDEC__DOTPROD_PANEL_32)
+SPECDEC__DOTPROD_DOT(32m, SPECDEC__DOTPROD_PANEL_32M)
+
+/* Up to 8 blocks of one or two tiles times count columns, through panels. */
+typedef void specdec__dotprod_through_function(int tiles, specdec__dotprod_run *runs, int blocks,
+                                               const unsigned char *const *ahead, specdec__panel *panels,
+                                               const specdec__columns *x, size_t at, int count, float *const *sums);
+#define SPECDEC__DOTPROD_THROUGH(name) \
+    SPECDEC__DOTPROD static __attribute__((noinline)) void \
+    specdec__dotprod_through_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
+                                    const unsigned char *const *ahead, specdec__panel *panels, \
+                                    const specdec__columns *x, size_t at, int count, float *const *sums) \
+    { \
+        int t; \
+        for (t = 0; t < tiles; t++) \
+            specdec__dotprod_unpack(SPECDEC__TYPE_##name, 0, &runs[t], blocks, ahead[t], panels + t); \
+        specdec__dotprod_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, sums); \
+    }
+
+SPECDEC__DOTPROD_THROUGH(Q4_0)
+SPECDEC__DOTPROD_THROUGH(Q8_0)
+SPECDEC__DOTPROD_THROUGH(Q4_K)
+SPECDEC__DOTPROD_THROUGH(Q6_K)
+
+/* The same through panels that have nothing of their type left: also for scales that are no finite numbers. */
+#define SPECDEC__DOTPROD_PLAINLY(name, unpack, dot) \
+    SPECDEC__DOTPROD static __attribute__((noinline)) void \
+    specdec__dotprod_plainly_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
+                                    const unsigned char *const *ahead, specdec__panel *panels, \
+                                    const specdec__columns *x, size_t at, int count, float *const *sums) \
+    { \
+        int t; \
+        (void)ahead; \
+        for (t = 0; t < tiles; t++) { \
+            unpack(specdec__quant_find(SPECDEC__TYPE_##name), runs[t].tile, blocks, panels + t); \
+            dot(panels + t, blocks, x, (int)(at / (size_t)x->n), (int)(at % (size_t)x->n), count, sums[t]); \
+        } \
+    }
+
+SPECDEC__DOTPROD_PLAINLY(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q4_K, specdec__neon_unpack_q4_k, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q6_K, specdec__neon_unpack_q6_k, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
+SPECDEC__DOTPROD_PLAINLY(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(IQ4_XS, specdec__neon_unpack_iq4_xs, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q5_1, specdec__neon_unpack_q5_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(IQ2_XXS, specdec__neon_unpack_iq2_xxs, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(IQ2_XS, specdec__neon_unpack_iq2_xs, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(IQ2_S, specdec__neon_unpack_iq2_s, specdec__dotprod_dot_16)
+
+/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through, tiles
+   with wild scales by plainly. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specdec__dotprod_through_function *through,
+                                                                specdec__dotprod_through_function *plainly,
+                                                                const specdec__tiles *tiles, int blocks,
+                                                                specdec__panel *panels, const specdec__columns *x,
+                                                                int block, int column, int count, float *const *sums)
+{
+    const size_t span = specdec__dotprod_span(type), end = (size_t)blocks * span;
+    const int most = tiles->tile[1] ? 2 : 1;
+    specdec__dotprod_run runs[2];
+    const unsigned char *ahead[2];
+    int from, run, wild, t;
+
+    for (t = 0; t < most && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    for (from = 0; from < blocks; from += run) {
+        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
+
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        wild = 0;
+        for (t = 0; t < most; t++) {
+            runs[t].tile = tiles->tile[t] + byte;
+            runs[t].panel = panels + t;
+            wild |= specdec__dotprod_is_wild(type, runs[t].tile);
+        }
+        for (t = 0; t < most; t++) {
+            ahead[t] = byte + SPECDEC__NEON_AHEAD < end ? runs[t].tile + SPECDEC__NEON_AHEAD
+                                                           : tiles->next[t] + (byte + SPECDEC__NEON_AHEAD - end);
+            specdec__dotprod_factors(type, &runs[t]);
+        }
+        if (wild)
+            plainly(most, runs, run, ahead, panels, x, at, count, sums);
+        else if (count <= specdec__dotprod_most(type))
+            specdec__dotprod_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
+        else
+            through(most, runs, run, ahead, panels, x, at, count, sums);
+    }
+}
+
+/* The types that have kernels of their own; how more columns are multiplied, and tiles with wild scales. */
+#define SPECDEC__DOTPROD_TYPES(X) \
+    X(Q4_0, through, through) X(Q8_0, through, through) X(Q4_K, through, plainly) X(Q6_K, through, plainly) \
+    X(Q4_1, plainly, plainly) X(Q5_0, plainly, plainly) X(Q5_1, plainly, plainly) X(Q5_K, plainly, plainly) \
+    X(Q2_K, plainly, plainly) X(Q3_K, plainly, plainly) X(IQ4_NL, plainly, plainly) X(IQ4_XS, plainly, plainly) \
+    X(IQ2_XXS, plainly, plainly) X(IQ2_XS, plainly, plainly) X(IQ2_S, plainly, plainly)
+#define SPECDEC__DOTPROD_MULTIPLY(name, through, plainly) \
+    SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
+                                                                  specdec__panel *panels, const specdec__columns *x, \
+                                                                  int block, int column, int count, \
+                                                                  float *const *sums) \
+    { \
+        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_##through##_##name, \
+                                  specdec__dotprod_##plainly##_##name, tiles, blocks, panels, x, block, column, \
+                                  count, sums); \
+    }
+SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
+#endif /* aarch64 */
