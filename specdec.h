@@ -350,6 +350,8 @@ typedef struct specdec_config {
     int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
+    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
+                                   64 to 256; -1: none. See specdec_drop_kept */
     int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
@@ -414,8 +416,8 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
 
    A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
-   begins with, too, is not read again. */
+   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
+   with, too, or has begun with before it was closed, is not read again. */
 
 /* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
@@ -427,6 +429,15 @@ SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
 /* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
    end the engine. */
 SPECDEC_DEF void specdec_close(specdec *text);
+
+/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
+   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
+   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
+   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
+   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+
+/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
+SPECDEC_DEF void specdec_drop_kept(specdec *engine);
 
 /* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
    with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
@@ -591,7 +602,9 @@ typedef struct specdec_tree_count {
 
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
+    int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
+    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
@@ -613,6 +626,7 @@ typedef struct specdec_info {
     int threads, context, vocabulary, layers, embedding;
     int texts, open_texts;                       /* places for texts, and how many are taken */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
+    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
     int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
@@ -16549,6 +16563,9 @@ SPECDEC__FOR_SPEED
  * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
  * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
  * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
+ *
+ * Some views are kept: they hold the beginnings of sequences that have ended, for others that begin alike, and give
+ * their pages up as soon as a live view finds none.
  * ================================================================================================================== */
 
 /* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
@@ -16583,6 +16600,11 @@ typedef struct specdec__view {
     int capacity; /* segments, in each span */
     int length;   /* committed keys */
     int position; /* what RoPE turns the next one by: length, if no keys were left out */
+    /* of a kept view */
+    int kept;                   /* 1: it is one */
+    int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
+    uint64_t used;              /* by the clock of the cache: when it was made or last shared */
+    struct specdec__view *next; /* another kept view of the cache */
 } specdec__view;
 
 /* Pages of the layers of a span. */
@@ -16592,7 +16614,9 @@ typedef struct specdec__pages {
     size_t bytes;       /* of a page */
     unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
     int *free;          /* (free_count) pages that no view has */
-    int *views;         /* (count) how many views have a part in it */
+    int *views;         /* (count) how many views have a part in it, */
+    int *kept;          /* (count) and how many of these are kept */
+    int idle;           /* pages that kept views alone have a part in */
     int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
 } specdec__pages;
 
@@ -16609,7 +16633,7 @@ enum {
 typedef struct specdec__kv_news {
     int kind;
     specdec__view *view;
-    const specdec__view *other; /* NULL: none */
+    specdec__view *other;       /* NULL: none */
     int a, b;
     const int *path;
     int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
@@ -16620,6 +16644,8 @@ typedef struct specdec__kv {
     size_t head_bytes; /* keys and values of one page, layer and head */
     size_t key_bytes;  /* keys alone: values lie behind them */
     specdec__pages span[SPECDEC__SPANS];
+    specdec__view *kept; /* the first of the kept views; NULL: there are none */
+    uint64_t clock;      /* counts what happens to them */
     void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
     void *listener;
 } specdec__kv;
@@ -16645,6 +16671,7 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
     pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
     pages->free = SPECDEC__TAKE(arena, int, count);
     pages->views = SPECDEC__TAKE(arena, int, count);
+    pages->kept = SPECDEC__TAKE(arena, int, count);
     for (i = 0; pages->free && i < count; i++)
         pages->free[pages->free_count++] = count - 1 - i;
 }
@@ -16655,13 +16682,15 @@ typedef struct specdec__room {
     int length; /* keys of a view, at most */
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
+    int kept;   /* kept views, beside them */
 } specdec__room;
 
 /* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
-   pages, for the last page of each, which is its own. */
+   pages, for the last page of each, which is its own. Kept views have no room of their own. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
-    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+    const int shares = room->views > 1 || room->kept;
+    int keys = shares ? room->keys : room->length, own = shares ? room->views : 0;
 
     keys += 2 * room->most;
     if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
@@ -16717,7 +16746,7 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span,
 }
 
 /* Tells who listens what was done to a view. */
-SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, const specdec__view *other,
+SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
                                       int a, int b, const int *path)
 {
     specdec__kv_news news;
@@ -16733,10 +16762,14 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
     kv->tell(kv->listener, &news);
 }
 
-/* One view less has a part in a page. */
-static void specdec__pages_drop(specdec__pages *pages, int page)
+/* A view gets a part in a page (by 1), or has none any more (by -1). A page that no view has a part in is free. */
+static void specdec__pages_part(specdec__pages *pages, int page, const specdec__view *view, int by)
 {
-    if (--pages->views[page] == 0)
+    pages->idle -= pages->kept[page] && pages->kept[page] == pages->views[page];
+    pages->views[page] += by;
+    pages->kept[page] += view->kept ? by : 0;
+    pages->idle += pages->kept[page] && pages->kept[page] == pages->views[page];
+    if (!pages->views[page])
         pages->free[pages->free_count++] = page;
 }
 
@@ -16748,6 +16781,14 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
     view->capacity = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+}
+
+/* A view becomes one of the kept views of a cache, which is not counted only. */
+static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
+{
+    view->kept = 1;
+    view->next = kv->kept;
+    kv->kept = view;
 }
 
 SPECDEC__FOR_SPEED
@@ -16786,13 +16827,97 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
-/* Hands out a page to one view; -1: none is left. */
-static int specdec__pages_take(specdec__pages *pages)
+/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
+static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
+    const specdec__segments *s = &view->span[span];
+    const int window = kv->span[span].window;
+    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
+
+    for (i = 0; i < s->count && at < end; i++)
+        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
+            at = s->at[i].start + s->at[i].length;
+    return at >= end || !kv->span[span].count;
+}
+
+/* The same for all spans, from the first key on. */
+static int specdec__view_holds_all(const specdec__view *view, const specdec__kv *kv, int end)
+{
+    int span, holds = 1;
+
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        holds &= specdec__view_holds(view, kv, span, 0, end);
+    return holds;
+}
+
+/* Cuts a view without reserved slots to its first length keys, and gives back pages that no view has a part in any
+   more. Forgets all of them where a window would reach pages that were given back. */
+static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
+{
+    int span;
+
+    if (length < view->length && !specdec__view_holds_all(view, kv, length))
+        length = 0;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        while (s->count && s->at[s->count - 1].start >= length)
+            specdec__pages_part(&kv->span[span], s->at[--s->count].page, view, -1);
+        if (s->count)
+            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
+                                                          length - s->at[s->count - 1].start);
+    }
+    if (length < view->length) {
+        view->position -= view->length - length;
+        view->length = length;
+    }
+    view->shared = specdec__min_int(view->shared, length);
+}
+
+/* The kept view that goes first: the one not used for longest of those that nobody has shared, while these are more
+   than a quarter; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are
+   empty. */
+static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
+{
+    specdec__view *view, *oldest = NULL;
+    int all = 0, alone = 0;
+
+    for (view = kv->kept; view; view = view->next) {
+        all += view->length > 0;
+        alone += view->length && !view->shared;
+    }
+    for (view = kv->kept; view; view = view->next)
+        if (view->length && (4 * alone <= all || !view->shared) && (!oldest || view->used < oldest->used))
+            oldest = view;
+    return oldest;
+}
+
+/* Kept views give up some keys: first those behind what others have shared, then all of the oldest. Returns 0 when
+   there are none left. */
+static int specdec__kv_give_up(specdec__kv *kv)
+{
+    specdec__view *view;
+
+    for (view = kv->kept; view; view = view->next)
+        if (view->shared && view->length - view->shared >= SPECDEC__KEYS) {
+            specdec__view_cut(view, kv, view->shared);
+            return 1;
+        }
+    view = specdec__kv_oldest(kv);
+    if (view)
+        specdec__view_cut(view, kv, 0);
+    return view != NULL;
+}
+
+/* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
+static int specdec__pages_take(specdec__kv *kv, int span)
+{
+    specdec__pages *pages = &kv->span[span];
     int page;
 
-    if (!pages->free_count)
-        return -1;
+    while (!pages->free_count)
+        if (!pages->idle || !specdec__kv_give_up(kv))
+            return -1;
     page = pages->free[--pages->free_count];
     pages->views[page] = 1;
     if (page == pages->touched) /* memory is cleared, and so used, when it is first needed */
@@ -16813,13 +16938,17 @@ static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
     if (!pages->count || !last || !used || s->room || s->spare || last->from + last->length != used)
         return 1;
     if (pages->views[last->page] > 1) {
-        page = specdec__pages_take(pages);
-        if (page < 0)
+        page = specdec__pages_take(kv, span);
+        if (page < 0 && pages->views[last->page] > 1 + pages->kept[last->page])
             return 0;
-        memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
-               pages->bytes);
-        specdec__pages_drop(pages, last->page);
-        last->page = page;
+        while (page < 0 && pages->views[last->page] > 1) /* kept views alone have a part in it, too */
+            specdec__kv_give_up(kv);
+        if (page >= 0) {
+            memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
+                   pages->bytes);
+            specdec__pages_part(pages, last->page, view, -1);
+            last->page = page;
+        }
     }
     s->room = SPECDEC__KEYS - used;
     return 1;
@@ -16856,10 +16985,12 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
         while (pages->count && s->spare * SPECDEC__KEYS < slots) {
             specdec__segment *spare = &s->at[s->count + s->spare];
 
-            if (!pages->free_count || s->count + s->spare >= view->capacity)
+            const int page = s->count + s->spare < view->capacity ? specdec__pages_take(kv, span) : -1;
+
+            if (page < 0)
                 return 0;
             memset(spare, 0, sizeof *spare);
-            spare->page = specdec__pages_take(pages);
+            spare->page = page;
             s->spare++;
         }
     }
@@ -16953,7 +17084,7 @@ static void specdec__view_release(specdec__view *view, specdec__pages *pages, sp
     int gone = 0;
 
     while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)
-        specdec__pages_drop(pages, s->at[gone++].page);
+        specdec__pages_part(pages, s->at[gone++].page, view, -1);
     if (gone)
         memmove(s->at, s->at + gone, (size_t)(s->count + s->spare - gone) * sizeof *s->at);
     s->count -= gone;
@@ -16968,7 +17099,7 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         specdec__segments *s = &view->span[span];
 
         for (had |= s->spare; s->spare;)
-            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
+            specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
@@ -17016,51 +17147,19 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     specdec__view_keep(view, kv, path, count, 0);
 }
 
-/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
-static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
-{
-    const specdec__segments *s = &view->span[span];
-    const int window = kv->span[span].window;
-    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
-
-    for (i = 0; i < s->count && at < end; i++)
-        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
-            at = s->at[i].start + s->at[i].length;
-    return at >= end || !kv->span[span].count;
-}
-
-/* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a
-   window would reach pages that were returned. */
+/* Forgets all tokens from logical position length on, as specdec__view_cut does, and what is reserved. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    int span;
-
     specdec__view_unreserve(view, kv);
     specdec__kv_tell(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
-    for (span = 0; span < SPECDEC__SPANS; span++)
-        if (length < view->length && !specdec__view_holds(view, kv, span, 0, length))
-            length = 0;
-    for (span = 0; span < SPECDEC__SPANS; span++) {
-        specdec__segments *s = &view->span[span];
-
-        while (s->count && s->at[s->count - 1].start >= length)
-            specdec__pages_drop(&kv->span[span], s->at[--s->count].page);
-        if (s->count)
-            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
-                                                          length - s->at[s->count - 1].start);
-    }
-    if (length < view->length) {
-        view->position -= view->length - length;
-        view->length = length;
-    }
+    specdec__view_cut(view, kv, length);
     specdec__view_settle(view, kv);
 }
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
    returned; what was put stays until the view is truncated. */
-static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
-                                               int from, int count)
+static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     const int end = from + count;
     int span, i;
@@ -17085,12 +17184,15 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specd
             s->at[s->count].from = a->from + first - a->start;
             s->at[s->count].length = last - first;
             s->at[s->count++].start = view->length + first - from;
-            kv->span[span].views[a->page]++;
+            specdec__pages_part(&kv->span[span], a->page, view, 1);
         }
     }
     view->length += count;
     view->position = other->position - (other->length - end);
     specdec__view_settle(view, kv);
+    view->used = other->used = ++kv->clock;
+    if (other->kept)
+        other->shared = specdec__max_int(other->shared, end);
     return 1;
 }
 SPECDEC__FOR_SPEED
@@ -17228,15 +17330,17 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
     }
 }
 
-/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has. */
+/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
+   do. */
 static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
-    int i, room = pages->free_count, needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+    const int needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+    int i, room = pages->free_count + pages->idle;
 
     for (i = 0; i < s->count + s->spare; i++)
-        room += pages->views[s->at[i].page] == 1;
+        room += pages->views[s->at[i].page] == 1 + pages->kept[s->at[i].page];
     return !pages->count || (needed <= room && needed <= view->capacity);
 }
 
@@ -17248,7 +17352,7 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
     for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
         specdec__segment *at = &s->at[s->count];
 
-        at->page = specdec__pages_take(&kv->span[span]);
+        at->page = specdec__pages_take(kv, span);
         at->start = from;
         at->from = from % SPECDEC__KEYS;
         at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);
@@ -23251,6 +23355,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
+    room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
@@ -23430,7 +23535,7 @@ typedef struct specdec__drafter_kind {
     /* Text number `at`, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
-       finds out by reading. */
+       finds out by reading. Numbers behind those of the texts: see keeps. */
     void (*share)(specdec__drafter *drafter, int at, int of, int length);
     /* Text number `at` has ended; its place will be another text's. Or: as if it were cut to nothing. */
     void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
@@ -23462,6 +23567,9 @@ typedef struct specdec__drafter_kind {
     int (*knows)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
     /* In so many seconds it is thought to know more; 0: that is not known. Or: it finds out. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
+    /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
+       i is the i-th. 0: it remembers none of these. */
+    int keeps;
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -24200,7 +24308,7 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
     NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due};
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -24217,8 +24325,8 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__view *views; /* (texts) */
-    int *skipped;         /* (texts): tokens of the text between the sinks and those behind them */
+    specdec__view *views; /* (texts, then kept sequences) */
+    int *skipped;         /* (the same): tokens of the text between the sinks and those behind them */
     specdec__context context;
     int window;           /* tokens that it reads, at most */
     int threads;          /* that it has buffers for */
@@ -24391,7 +24499,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__room room = *setup->room;
     specdec_result result;
     specdec__view view;
-    int i;
+    int i, places;
 
     d->state = m;
     m = m ? m : &counted;
@@ -24402,15 +24510,19 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
-    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    places = room.views + room.kept;
+    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
-    m->views = SPECDEC__TAKE(arena, specdec__view, room.views);
-    m->skipped = SPECDEC__TAKE(arena, int, room.views);
+    m->views = SPECDEC__TAKE(arena, specdec__view, places);
+    m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
-    for (i = 0; i < room.views; i++)
+    for (i = 0; i < places; i++) {
         specdec__context_view(m->views ? &m->views[i] : &view, &room, arena);
+        if (m->views && i >= room.views)
+            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+    }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
@@ -24434,7 +24546,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
-    NULL, NULL};
+    NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED
 
@@ -24601,13 +24713,14 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_pairs {
     specdec__view view; /* pairs that have been run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
+                           none, of a kept sequence */
     int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
 } specdec__draft_pairs;
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *texts; /* (texts) */
+    specdec__draft_pairs *texts; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     specdec__context context;
 } specdec__draft_layer;
@@ -24695,14 +24808,14 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->texts[at];
-    const specdec__draft_pairs *other = &m->texts[of];
+    specdec__draft_pairs *other = &m->texts[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
     t->from = t->view.length;
     t->count = 0;
-    if (other->from > t->from || other->from >= length)
+    if (!t->states || !other->states || other->from > t->from || other->from >= length)
         return;
     t->from = other->from;
     t->count = specdec__min_int(other->count, length - other->from);
@@ -24812,6 +24925,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    const int places = setup->room->views + setup->room->kept;
     specdec__draft_pairs unused, *t;
     int i;
 
@@ -24827,11 +24941,14 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
-    for (i = 0; i < setup->room->views; i++) {
+    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
+    for (i = 0; i < places; i++) {
         t = m->texts ? &m->texts[i] : &unused;
         specdec__context_view(&t->view, setup->room, arena);
-        t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+        if (i < setup->room->views)
+            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+        else if (m->texts)
+            specdec__kv_add_kept(&m->context.kv, &t->view);
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -24844,13 +24961,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL};
+    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -24935,7 +25052,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -25110,8 +25227,11 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
                                                   specdec_error *error)
 {
     const int size = m->nodes;
+    specdec__room room = *setup->room;
     specdec__draft_setup inner = *setup;
 
+    room.kept = 0; /* the model of the first level reads what ended sequences began with */
+    inner.room = &room;
     if (!SPECDEC__NGRAMS && !d->model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
@@ -25155,7 +25275,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -25987,13 +26107,12 @@ static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *to
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens another text begins with, too. */
-static int specdec__stream_common(const specdec *t, const specdec *other)
+/* How many of its first tokens, `most` at most, are tokens[most], too. */
+static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
-    const int most = specdec__min_int(t->count, other->count);
     int i = 0;
 
-    while (i < most && t->tokens[i] == other->tokens[i])
+    while (i < most && t->tokens[i] == tokens[i])
         i++;
     return i;
 }
@@ -26170,6 +26289,12 @@ typedef struct specdec__guesser {
     int runs;                /* that were made for it since its turn came */
 } specdec__guesser;
 
+/* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
+typedef struct specdec__kept {
+    specdec__view view;
+    int32_t *tokens; /* (context): view.length of them count */
+} specdec__kept;
+
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
@@ -26193,6 +26318,7 @@ typedef struct specdec__engine {
 
     specdec__room room;
     specdec *texts;              /* (room.views) */
+    specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
     specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
@@ -26229,6 +26355,7 @@ SPECDEC__FOR_SIZE
     X(forks, 0, 1 << 24) \
     X(fork_depth, 0, 8) \
     X(cache, 0, 1 << 30) \
+    X(kept, -1, 1 << 16) \
     X(slice, 0, 1 << 30) \
     X(history, 0, 1 << 24) \
     X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
@@ -26488,6 +26615,22 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
     }
 }
 
+/* The table of ended sequences whose beginnings are kept, all of them empty. */
+static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+{
+    specdec__kept counted, *kept;
+    int i;
+
+    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
+    for (i = 0; i < e->room.kept; i++) {
+        kept = e->kept ? &e->kept[i] : &counted;
+        specdec__context_view(&kept->view, &e->room, arena);
+        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
+        if (e->kept)
+            specdec__kv_add_kept(&e->target.kv, &kept->view);
+    }
+}
+
 /* Shows drafters the target's cache. */
 static void specdec__engine_show(specdec__engine *e)
 {
@@ -26629,6 +26772,17 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     return SPECDEC_OK;
 }
 
+/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
+   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
+static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+{
+    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+
+    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+        return 0;
+    return specdec__min_int(most, room->keys / SPECDEC__KEYS);
+}
+
 /* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
    text, and the root that specdec_logits puts before them. */
 static void specdec__engine_room(specdec__engine *e)
@@ -26642,12 +26796,13 @@ static void specdec__engine_room(specdec__engine *e)
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+    room->kept = specdec__engine_keeps(c, room);
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1};
+    static const specdec__room none = {1, 1, 1, 1, 0};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }
@@ -26743,6 +26898,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!specdec__in_cluster(c) || !c->cluster->rank)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
+    specdec__engine_kept(e, arena);
     specdec__engine_show(e);
     if (specdec__in_cluster(c))
         specdec__engine_link(e, arena);
@@ -27059,21 +27215,120 @@ static void specdec__engine_forget(specdec *t, int count)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* A text of which nothing is computed, or less, begins with the first length tokens of another: it shares its pages. */
-static void specdec__engine_share(specdec *t, const specdec *of, int length)
+/* The keys of a sequence that others may share: those of a text, or of one that is kept. */
+typedef struct specdec__source_keys {
+    specdec__view *view;
+    const int32_t *tokens; /* (view->length) */
+    int at;                /* its number to drafters: a text's, or behind those of texts */
+} specdec__source_keys;
+
+static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
-    specdec__engine *e = t->engine;
+    specdec__source_keys keys;
+
+    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.at = at;
+    return keys;
+}
+
+/* Drafters share, as far as they have them, the first length tokens of sequence `of` with sequence `at`. */
+static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
+{
     int i;
 
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__drafter_kind *kind = e->drafters[i].kind;
+
+        if (kind->share && (kind->keeps || (at < e->room.views && of < e->room.views)))
+            kind->share(&e->drafters[i], at, of, length);
+    }
+}
+
+/* A text of which nothing is computed, or less, begins with the first length tokens of another sequence: it shares its
+   pages. */
+static void specdec__engine_share(specdec *t, int of, int length)
+{
+    specdec__engine *e = t->engine;
+    specdec__view *view = specdec__engine_keys(e, of).view;
+    int i, missing;
+
     specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
-    if (!specdec__view_share(&t->view, &e->target.kv, &of->view, 0, specdec__min_int(length, of->view.length)))
+    if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
-    for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->share)
-            e->drafters[i].kind->share(&e->drafters[i], t->at, of->at, length);
-    for (i = 0; i < e->drafter_count; i++) /* a state that the other text no longer has is computed once more */
-        if (e->drafters[i].kind->heard && e->drafters[i].kind->heard(&e->drafters[i], t->at) == t->view.length - 1)
-            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - 1);
+    specdec__engine_share_drafts(e, t->at, of, length);
+    for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
+        const specdec__drafter *d = &e->drafters[i];
+
+        missing = d->kind->heard ? t->view.length - d->kind->heard(d, t->at) : 0;
+        if (missing > 0 && missing <= SPECDEC__KEYS)
+            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
+    }
+}
+
+/* An entry of the table of kept sequences becomes empty. */
+static void specdec__engine_drop_kept(specdec__engine *e, int i)
+{
+    int k;
+
+    specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
+    for (k = 0; k < e->drafter_count; k++)
+        if (e->drafters[k].kind->keeps)
+            e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
+}
+
+/* An empty entry of the table for a sequence that is to be kept; -1: all of that is kept already. What the sequence
+   begins with is dropped, and so is the oldest entry where none is empty. *shared: keys of a dropped one that others
+   have shared. */
+static int specdec__engine_kept_place(const specdec *t, int *shared)
+{
+    specdec__engine *e = t->engine;
+    const specdec__view *oldest;
+    int i, empty = -1;
+
+    for (*shared = i = 0; i < e->room.kept; i++) {
+        specdec__view *view = &e->kept[i].view;
+        const int least = specdec__min_int(view->length, t->view.length);
+
+        if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
+            if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
+                view->used = ++e->target.kv.clock;
+                return -1;
+            }
+            if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
+                *shared = specdec__max_int(*shared, view->shared);
+                specdec__engine_drop_kept(e, i);
+            }
+        }
+        empty = view->length ? empty : i;
+    }
+    oldest = empty < 0 ? specdec__kv_oldest(&e->target.kv) : NULL;
+    for (i = 0; oldest && empty < 0; i++)
+        if (&e->kept[i].view == oldest)
+            specdec__engine_drop_kept(e, empty = i);
+    return empty;
+}
+
+/* Keeps what was computed for a text that ends or is cut: the next one that begins alike need not read it. Children do
+   not: their parents begin as they do. */
+static void specdec__engine_retain(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    int shared, i;
+
+    if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
+        return;
+    specdec__ahead_forget(t, t->count);
+    i = specdec__engine_kept_place(t, &shared);
+    if (i < 0)
+        return;
+    memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
+    if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
+        specdec__engine_drop_kept(e, i);
+        return;
+    }
+    e->kept[i].view.shared = shared;
+    specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
 }
 
 /* A place in the table becomes an empty text. */
@@ -27100,6 +27355,7 @@ static void specdec__engine_release(specdec *t)
     specdec__engine *e = t->engine;
     int i;
 
+    specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->end)
             e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
@@ -27207,7 +27463,7 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
-    specdec__engine_share(t, of, specdec__max_int(t->count - 1, 0));
+    specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */
@@ -27456,6 +27712,7 @@ static void specdec__engine_look(specdec *t)
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
+    const int before = t->view.length;
     specdec__rows heard = *rows;
     specdec_result result;
 
@@ -27467,6 +27724,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     e->pool.cancel = &t->cancel;
     result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
                                    &t->error);
+    t->stats.prefilled_tokens += t->view.length - before;
     if (result)
         specdec__view_unreserve(&t->view, &e->target.kv);
     else if (rows->from < count)
@@ -27474,25 +27732,31 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* When another text begins with more of the same tokens than were computed here, that is taken over. */
+/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
+   Of equals the first text, else the kept one that was used last. */
 static void specdec__engine_adopt(specdec *t)
 {
-    const specdec__engine *e = t->engine;
-    const specdec *best = NULL;
-    int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
+    specdec__engine *e = t->engine;
+    const int before = t->view.length;
+    int i, best = -1, length = before + SPECDEC__KEYS / 4; /* less is not worth it */
+    uint64_t used = 0;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        const specdec *other = &e->texts[i];
-        int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
+    for (i = 0; SPECDEC__STREAMS && i < e->room.views + e->room.kept; i++) {
+        const specdec__source_keys keys = specdec__engine_keys(e, i);
+        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
 
-        common = specdec__min_int(common, specdec__min_int(other->view.length, t->count - 1));
-        if (common > length) {
-            length = common;
-            best = other;
-        }
+        if (i == t->at || common < length || (common == length && (best < e->room.views || keys.view->used <= used)) ||
+            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            continue;
+        length = common;
+        best = i;
+        used = keys.view->used;
     }
-    if (SPECDEC__STREAMS && best)
-        specdec__engine_share(t, best, length);
+    if (!SPECDEC__STREAMS || best < 0)
+        return;
+    specdec__engine_share(t, best, length);
+    *(best < e->room.views ? &t->stats.shared_tokens : &t->stats.kept_tokens) +=
+        specdec__max_int(t->view.length - before, 0);
 }
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
@@ -27508,6 +27772,8 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
+    if (!wanted)
+        specdec__engine_adopt(t);
     t->from_row = 1;
     rows.from = rows.logits ? before : t->count - 1;
     rows.states_from = before;
@@ -28864,6 +29130,7 @@ static void specdec__engine_accept(specdec *t)
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
+    t->stats.prefilled_tokens += t->lead;
 }
 
 /* Counts what a text's tree has brought to whom. */
@@ -30057,6 +30324,17 @@ void specdec_close(specdec *t)
     specdec__engine_vacate(t);
 }
 
+void specdec_drop_kept(specdec *t)
+{
+    int i;
+
+    if (!t)
+        return;
+    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    for (i = 0; i < t->engine->room.kept; i++)
+        specdec__engine_drop_kept(t->engine, i);
+}
+
 specdec *specdec_child(specdec *t, int i)
 {
     specdec *found = NULL;
@@ -30533,6 +30811,8 @@ specdec_result specdec_rewind(specdec *t, int count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
         specdec__engine_disown(t, count);
+        if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+            specdec__engine_retain(t);
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
@@ -30592,7 +30872,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = pages->free_count * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
+    info->cache_kept = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
@@ -31590,6 +31871,7 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
     if ((result = specdec__load_fits(t, &saved, tokens, &settings)) != SPECDEC_OK)
         return result;
     specdec__engine_disown(t, 0);
+    specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
     t->settings = settings;
     specdec__load_tokens(t, &saved, tokens);

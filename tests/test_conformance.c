@@ -67,7 +67,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     specdec__kernels kernels;
     specdec__pool pool;
     specdec__context c;
-    specdec__room room = {1, ROOM, ROOM, NODES};
+    specdec__room room = {1, ROOM, ROOM, NODES, 0};
     specdec__view view;
     specdec__arena arena = {NULL, 0, 0};
     int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;

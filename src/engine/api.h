@@ -279,6 +279,17 @@ void specdec_close(specdec *t)
     specdec__engine_vacate(t);
 }
 
+void specdec_drop_kept(specdec *t)
+{
+    int i;
+
+    if (!t)
+        return;
+    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    for (i = 0; i < t->engine->room.kept; i++)
+        specdec__engine_drop_kept(t->engine, i);
+}
+
 specdec *specdec_child(specdec *t, int i)
 {
     specdec *found = NULL;
@@ -755,6 +766,8 @@ specdec_result specdec_rewind(specdec *t, int count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
         specdec__engine_disown(t, count);
+        if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+            specdec__engine_retain(t);
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
@@ -814,7 +827,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = pages->free_count * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
+    info->cache_kept = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);

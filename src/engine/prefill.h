@@ -65,6 +65,7 @@ static void specdec__engine_look(specdec *t)
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
+    const int before = t->view.length;
     specdec__rows heard = *rows;
     specdec_result result;
 
@@ -76,6 +77,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     e->pool.cancel = &t->cancel;
     result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
                                    &t->error);
+    t->stats.prefilled_tokens += t->view.length - before;
     if (result)
         specdec__view_unreserve(&t->view, &e->target.kv);
     else if (rows->from < count)
@@ -83,25 +85,31 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* When another text begins with more of the same tokens than were computed here, that is taken over. */
+/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
+   Of equals the first text, else the kept one that was used last. */
 static void specdec__engine_adopt(specdec *t)
 {
-    const specdec__engine *e = t->engine;
-    const specdec *best = NULL;
-    int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
+    specdec__engine *e = t->engine;
+    const int before = t->view.length;
+    int i, best = -1, length = before + SPECDEC__KEYS / 4; /* less is not worth it */
+    uint64_t used = 0;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        const specdec *other = &e->texts[i];
-        int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
+    for (i = 0; SPECDEC__STREAMS && i < e->room.views + e->room.kept; i++) {
+        const specdec__source_keys keys = specdec__engine_keys(e, i);
+        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
 
-        common = specdec__min_int(common, specdec__min_int(other->view.length, t->count - 1));
-        if (common > length) {
-            length = common;
-            best = other;
-        }
+        if (i == t->at || common < length || (common == length && (best < e->room.views || keys.view->used <= used)) ||
+            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            continue;
+        length = common;
+        best = i;
+        used = keys.view->used;
     }
-    if (SPECDEC__STREAMS && best)
-        specdec__engine_share(t, best, length);
+    if (!SPECDEC__STREAMS || best < 0)
+        return;
+    specdec__engine_share(t, best, length);
+    *(best < e->room.views ? &t->stats.shared_tokens : &t->stats.kept_tokens) +=
+        specdec__max_int(t->view.length - before, 0);
 }
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
@@ -117,6 +125,8 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
+    if (!wanted)
+        specdec__engine_adopt(t);
     t->from_row = 1;
     rows.from = rows.logits ? before : t->count - 1;
     rows.states_from = before;

@@ -444,6 +444,7 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
     if ((result = specdec__load_fits(t, &saved, tokens, &settings)) != SPECDEC_OK)
         return result;
     specdec__engine_disown(t, 0);
+    specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
     t->settings = settings;
     specdec__load_tokens(t, &saved, tokens);

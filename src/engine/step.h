@@ -326,6 +326,7 @@ static void specdec__engine_accept(specdec *t)
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
+    t->stats.prefilled_tokens += t->lead;
 }
 
 /* Counts what a text's tree has brought to whom. */
