@@ -17156,6 +17156,13 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
     specdec__view_settle(view, kv);
 }
 
+/* A view was made or used now; others have shared `shared` of its keys. */
+static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
+{
+    view->used = ++kv->clock;
+    view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
+}
+
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
    returned; what was put stays until the view is truncated. */
@@ -17190,9 +17197,8 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     view->length += count;
     view->position = other->position - (other->length - end);
     specdec__view_settle(view, kv);
-    view->used = other->used = ++kv->clock;
-    if (other->kept)
-        other->shared = specdec__max_int(other->shared, end);
+    specdec__view_touch(view, kv, 0);
+    specdec__view_touch(other, kv, end);
     return 1;
 }
 SPECDEC__FOR_SPEED
@@ -27292,7 +27298,7 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
 
         if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
             if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
-                view->used = ++e->target.kv.clock;
+                specdec__view_touch(view, &e->target.kv, 0);
                 return -1;
             }
             if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
@@ -27732,31 +27738,51 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
+/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
+   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
+   shares. */
+static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+{
+    specdec__engine *e = t->engine;
+    uint64_t used = 0;
+    int i, best = -1;
+
+    for (i = from, *length = least; i < end; i++) {
+        const specdec__source_keys keys = specdec__engine_keys(e, i);
+        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
+        const uint64_t since = keys.view->used | (uint64_t)(keys.view->shared > 0) << 63;
+
+        if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
+            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            continue;
+        *length = common;
+        best = i;
+        used = since;
+    }
+    return best;
+}
+
 /* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
-   Of equals the first text, else the kept one that was used last. */
+   What is kept counts as used, too, where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length;
-    int i, best = -1, length = before + SPECDEC__KEYS / 4; /* less is not worth it */
-    uint64_t used = 0;
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    int length, kept_length, open, kept;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views + e->room.kept; i++) {
-        const specdec__source_keys keys = specdec__engine_keys(e, i);
-        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
-
-        if (i == t->at || common < length || (common == length && (best < e->room.views || keys.view->used <= used)) ||
-            !specdec__view_holds_all(keys.view, &e->target.kv, common))
-            continue;
-        length = common;
-        best = i;
-        used = keys.view->used;
-    }
-    if (!SPECDEC__STREAMS || best < 0)
+    if (!SPECDEC__STREAMS)
         return;
-    specdec__engine_share(t, best, length);
-    *(best < e->room.views ? &t->stats.shared_tokens : &t->stats.kept_tokens) +=
-        specdec__max_int(t->view.length - before, 0);
+    open = specdec__engine_longest(t, 0, views, least, &length);
+    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    if (kept >= 0)
+        specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+    if (open >= 0 && length >= kept_length) {
+        specdec__engine_share(t, open, length);
+        t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
+    } else if (kept >= 0) {
+        specdec__engine_share(t, kept, kept_length);
+        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
+    }
 }
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of

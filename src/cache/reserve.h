@@ -368,6 +368,13 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
     specdec__view_settle(view, kv);
 }
 
+/* A view was made or used now; others have shared `shared` of its keys. */
+static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
+{
+    view->used = ++kv->clock;
+    view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
+}
+
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
    returned; what was put stays until the view is truncated. */
@@ -402,9 +409,8 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     view->length += count;
     view->position = other->position - (other->length - end);
     specdec__view_settle(view, kv);
-    view->used = other->used = ++kv->clock;
-    if (other->kept)
-        other->shared = specdec__max_int(other->shared, end);
+    specdec__view_touch(view, kv, 0);
+    specdec__view_touch(other, kv, end);
     return 1;
 }
 SPECDEC__FOR_SPEED

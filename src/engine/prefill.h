@@ -85,31 +85,51 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
+/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
+   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
+   shares. */
+static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+{
+    specdec__engine *e = t->engine;
+    uint64_t used = 0;
+    int i, best = -1;
+
+    for (i = from, *length = least; i < end; i++) {
+        const specdec__source_keys keys = specdec__engine_keys(e, i);
+        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
+        const uint64_t since = keys.view->used | (uint64_t)(keys.view->shared > 0) << 63;
+
+        if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
+            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            continue;
+        *length = common;
+        best = i;
+        used = since;
+    }
+    return best;
+}
+
 /* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
-   Of equals the first text, else the kept one that was used last. */
+   What is kept counts as used, too, where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length;
-    int i, best = -1, length = before + SPECDEC__KEYS / 4; /* less is not worth it */
-    uint64_t used = 0;
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    int length, kept_length, open, kept;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views + e->room.kept; i++) {
-        const specdec__source_keys keys = specdec__engine_keys(e, i);
-        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
-
-        if (i == t->at || common < length || (common == length && (best < e->room.views || keys.view->used <= used)) ||
-            !specdec__view_holds_all(keys.view, &e->target.kv, common))
-            continue;
-        length = common;
-        best = i;
-        used = keys.view->used;
-    }
-    if (!SPECDEC__STREAMS || best < 0)
+    if (!SPECDEC__STREAMS)
         return;
-    specdec__engine_share(t, best, length);
-    *(best < e->room.views ? &t->stats.shared_tokens : &t->stats.kept_tokens) +=
-        specdec__max_int(t->view.length - before, 0);
+    open = specdec__engine_longest(t, 0, views, least, &length);
+    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    if (kept >= 0)
+        specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+    if (open >= 0 && length >= kept_length) {
+        specdec__engine_share(t, open, length);
+        t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
+    } else if (kept >= 0) {
+        specdec__engine_share(t, kept, kept_length);
+        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
+    }
 }
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of

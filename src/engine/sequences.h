@@ -183,7 +183,7 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
 
         if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
             if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
-                view->used = ++e->target.kv.clock;
+                specdec__view_touch(view, &e->target.kv, 0);
                 return -1;
             }
             if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
