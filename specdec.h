@@ -16874,9 +16874,8 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
     view->shared = specdec__min_int(view->shared, length);
 }
 
-/* The kept view that goes first: the one not used for longest of those that nobody has shared, while these are more
-   than a quarter; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are
-   empty. */
+/* The kept view that goes first: the one not used for longest of those that nobody has shared, if these are a quarter
+   or more; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are empty. */
 static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
@@ -16887,7 +16886,7 @@ static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
         alone += view->length && !view->shared;
     }
     for (view = kv->kept; view; view = view->next)
-        if (view->length && (4 * alone <= all || !view->shared) && (!oldest || view->used < oldest->used))
+        if (view->length && (4 * alone < all || !view->shared) && (!oldest || view->used < oldest->used))
             oldest = view;
     return oldest;
 }

@@ -583,6 +583,7 @@ static int open_rig_on(rig *g, int threads, const maker_recipe *recipe, int kv, 
         fprintf(stderr, "%s\n", error.text);
     CHECK(good);
     if (good) {
+        memset(&room, 0, sizeof room);
         room.views = 1;
         room.length = length;
         room.most = most;

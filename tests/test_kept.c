@@ -197,6 +197,253 @@ static void test_load(void)
             run_load(&loads[i]);
 }
 
+/* --- one by one ------------------------------------------------------------------------------------------------------- */
+
+/* Closes the only open text and opens another. */
+static specdec *next_text(specdec *t)
+{
+    specdec *opened;
+
+    specdec_close(t);
+    CHECK_EQUAL_INT(specdec_open(t, &opened), SPECDEC_OK);
+    return opened;
+}
+
+static int64_t kept_of(const specdec *t)
+{
+    specdec_stats stats;
+
+    specdec_get_stats(t, &stats);
+    return stats.kept_tokens;
+}
+
+/* How text and places go on: closed, rewound, loaded over; within the last page; longer, shorter and equal beginnings. */
+static void test_ways(void)
+{
+    specdec_config c = config_of(&plain, 400, 2);
+    int32_t prompt[MOST], first[20], again[20];
+    machine m;
+    specdec *t;
+    void *data;
+    size_t bytes;
+    int i;
+
+    TEST("a beginning is found again when its text was closed, rewound or loaded over, to the token");
+    make_prompt(prompt, 300, 300, 1, 1);
+    if (!open_machine(&m, &c))
+        return;
+    t = m.first;
+    CHECK_EQUAL_INT(answer(t, prompt, 300, first, 20), 20);
+    t = next_text(t);
+    CHECK_EQUAL_INT(answer(t, prompt, 300, again, 20), 20);
+    CHECK_EQUAL_INT(kept_of(t), 299);
+    CHECK(memcmp(first, again, sizeof first) == 0);
+    CHECK_EQUAL_INT(specdec_rewind(t, 0), SPECDEC_OK); /* prompted anew with something else, then as before */
+    CHECK_EQUAL_INT(answer(t, prompt + 7, 90, again, 20), 20);
+    t = next_text(t);
+    for (i = 0; i < 2; i++) { /* both are there */
+        t = next_text(t);
+        answer(t, prompt + 7 * i, 90, again, 20);
+        CHECK_EQUAL_INT(kept_of(t), 89);
+    }
+    t = next_text(t);
+    make_prompt(prompt, 300, 133, 1, 2); /* parts in the middle of a page */
+    answer(t, prompt, 300, first, 20);
+    CHECK_EQUAL_INT(kept_of(t), 133);
+    CHECK_EQUAL_INT(specdec_save(t, NULL, 0, &bytes), SPECDEC_OK);
+    data = malloc(bytes);
+    CHECK_EQUAL_INT(specdec_save(t, data, bytes, &bytes), SPECDEC_OK);
+    t = next_text(t);
+    answer(t, prompt + 50, 200, again, 5);
+    CHECK_EQUAL_INT(specdec_load(t, data, bytes), SPECDEC_OK);
+    CHECK_EQUAL_INT(answer(t, prompt + 1, 1, again, 5), 5); /* goes on behind what was loaded */
+    t = next_text(t);
+    answer(t, prompt + 50, 200, again, 5);
+    CHECK_EQUAL_INT(kept_of(t), 199); /* that over which was loaded */
+    free(data);
+    specdec_close(t);
+    nothing_leaks(m.first);
+    close_machine(&m);
+}
+
+/* Open texts get all the room there is, whatever is kept; and kept ones survive where there is room. */
+static void test_room(void)
+{
+    enum { CONTEXT = 256 };
+    int32_t prompt[MOST], out[8];
+    specdec *t[3];
+    machine m;
+    int way, i, n;
+
+    TEST("open texts are never refused for want of room that kept ones hold");
+    for (way = 0; way < 3; way++) {
+        specdec_config c = config_of(way == 2 ? &windowed : &plain, CONTEXT, 3);
+
+        c.cache = way == 1 ? 512 : 0;
+        c.drafting = SPECDEC_DRAFT_MODEL;
+        c.draft = source_of(way == 2 ? &windowed : &noisy);
+        if (!open_machine(&m, &c))
+            return;
+        t[0] = m.first;
+        for (i = 0; i < 40; i++) { /* fills the cache with beginnings, one of them in the middle of a page */
+            make_prompt(prompt, 100 + i % 90, 40 + i % 30, i % 4, i);
+            answer(t[0], prompt, 100 + i % 90, out, 3);
+            t[0] = next_text(t[0]);
+        }
+        for (i = 1; i < 3; i++)
+            CHECK_EQUAL_INT(specdec_open(t[0], &t[i]), SPECDEC_OK);
+        for (i = 0; i < (way == 1 ? 2 : 3); i++) { /* each fills its context */
+            const int32_t *tokens;
+            specdec_result result;
+
+            make_prompt(prompt, 200, 40 + i, i, 100 + i);
+            CHECK_EQUAL_INT(specdec_prompt_tokens(t[i], prompt, 200), SPECDEC_OK);
+            do
+                result = specdec_step(t[i], &tokens, &n);
+            while (result == SPECDEC_OK);
+            CHECK_EQUAL_INT(result, SPECDEC_DONE);
+            specdec_tokens(t[i], NULL, &n);
+            CHECK_EQUAL_INT(n, CONTEXT);
+        }
+        for (i = 0; i < 3; i++)
+            specdec_close(t[i]);
+        nothing_leaks(m.first);
+        close_machine(&m);
+    }
+}
+
+/* An engine for one text keeps others' beginnings beside it where config.cache is more than its context; the table may be
+   set, and is counted in the memory that is asked for. */
+static void test_table(void)
+{
+    specdec_config c = config_of(&plain, 256, 1);
+    int32_t prompt[MOST], out[8];
+    size_t none, few, many;
+    specdec_error error;
+    machine m;
+    int i;
+
+    TEST("one text with a larger cache keeps beginnings, too; the table's size is the caller's");
+    c.cache = 2048;
+    c.kept = -1;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &none, &error), SPECDEC_OK);
+    c.kept = 4;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &few, &error), SPECDEC_OK);
+    c.kept = 20;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &many, &error), SPECDEC_OK);
+    CHECK(few > none && many > few + 12 * 256 * sizeof(int32_t) && many < few + 20 * 256 * 6);
+    c.kept = 1 << 17;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &many, &error), SPECDEC_ERROR_ARGUMENT);
+    c.kept = 8;
+    if (!open_machine(&m, &c))
+        return;
+    for (i = 0; i < 12; i++) {
+        make_prompt(prompt, 200, 150, i % 3, i);
+        CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
+        answer(m.first, prompt, 200, out, 4);
+        CHECK_EQUAL_INT(kept_of(m.first), i < 3 ? 0 : 150 * (i - 2));
+    }
+    CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
+    specdec_drop_kept(m.first);
+    make_prompt(prompt, 200, 150, 0, 0);
+    answer(m.first, prompt, 200, out, 4);
+    CHECK_EQUAL_INT(kept_of(m.first), 150 * 9);
+    specdec_close(m.first);
+    nothing_leaks(m.first);
+    close_machine(&m);
+    c.kept = -1;
+    if (!open_machine(&m, &c))
+        return;
+    for (i = 0; i < 2; i++) {
+        answer(m.first, prompt, 200, out, 4);
+        CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
+    }
+    CHECK_EQUAL_INT(kept_of(m.first), 0);
+    specdec_drop_kept(m.first);
+    specdec_drop_kept(NULL);
+    close_machine(&m);
+}
+
+/* Drafters that remember texts find their part of what is kept, or read it again: they draft as before, and what is written is
+   what it is without them. Layers with windows share where all keys of a window are there. */
+static void test_drafters(void)
+{
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_AUTO,
+                                                 SPECDEC_DRAFT_TRIFORCE};
+    int32_t prompt[MOST], out[64], wanted[64];
+    specdec_stats stats;
+    machine m, oracle;
+    specdec *t;
+    int way, i, windows;
+
+    TEST("what is kept serves every drafter, and models with windows");
+    for (way = 0; way < 10; way++) {
+        specdec_config c, alone;
+
+        windows = way >= 5;
+        c = alone = config_of(windows ? &windowed : &plain, 500, 4);
+        c.drafting = draftings[way % 5];
+        if (windows && c.drafting == SPECDEC_DRAFT_TRIFORCE)
+            continue;
+        c.draft = source_of(windows ? &windowed : &noisy);
+        c.heads = source_of(&layer);
+        c.kv = way % 2 ? "q8_0" : NULL;
+        c.policy = SPECDEC_POLICY_DYNAMIC;
+        c.settings.sampling.temperature = way % 3 ? 0 : 0.8f;
+        c.retrieval = c.drafting == SPECDEC_DRAFT_TRIFORCE ? 32 : 0;
+        alone.settings = c.settings;
+        alone.kv = c.kv;
+        alone.texts = 1;
+        if (!open_machine(&m, &c) || !open_machine(&oracle, &alone))
+            return;
+        t = m.first;
+        for (i = 0; i < 6; i++) {
+            make_prompt(prompt, 280, i == 5 ? 280 : 250, i % 2, i);
+            CHECK_EQUAL_INT(answer(t, prompt, 280, out, 64), 64);
+            CHECK_EQUAL_INT(specdec_rewind(oracle.first, 0), SPECDEC_OK);
+            CHECK_EQUAL_INT(answer(oracle.first, prompt, 280, wanted, 64), 64);
+            CHECK(memcmp(out, wanted, sizeof out) == 0);
+            specdec_get_stats(t, &stats);
+            CHECK(i < 2 ? !stats.kept_tokens : stats.kept_tokens >= 249 && stats.kept_tokens <= 279);
+            CHECK(stats.kept_tokens + stats.prefilled_tokens >= 279 && stats.kept_tokens + stats.prefilled_tokens <= 280 + 32);
+            CHECK(stats.drafted > 0 || c.drafting == SPECDEC_DRAFT_NGRAM || c.drafting == SPECDEC_DRAFT_AUTO);
+            t = next_text(t);
+        }
+        specdec_close(t);
+        nothing_leaks(m.first);
+        close_machine(&m);
+        close_machine(&oracle);
+    }
+}
+
+/* Kept ones are not in the way of forks, children, cancelled prompts and failed ones. */
+static void test_cancelled(void)
+{
+    specdec_config c = config_of(&plain, 400, 3);
+    int32_t prompt[MOST], out[8];
+    specdec *t, *fork;
+    machine m;
+    specdec_text piece;
+
+    TEST("a prompt that is cancelled behind what it has taken over changes nothing");
+    make_prompt(prompt, 380, 300, 1, 1);
+    if (!open_machine(&m, &c))
+        return;
+    answer(m.first, prompt, 300, out, 4);
+    t = next_text(m.first);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(t, prompt, 380), SPECDEC_OK);
+    specdec_cancel(t);
+    CHECK_EQUAL_INT(specdec_next(t, &piece), SPECDEC_ERROR_CANCELLED);
+    CHECK_EQUAL_INT(specdec_fork(t, &fork), SPECDEC_OK);
+    CHECK(specdec_next(t, &piece) != SPECDEC_ERROR_CANCELLED);
+    CHECK(specdec_next(fork, &piece) != SPECDEC_ERROR_CANCELLED);
+    CHECK_EQUAL_INT(kept_of(t), 300);
+    specdec_close(t);
+    specdec_close(fork);
+    nothing_leaks(m.first);
+    close_machine(&m);
+}
+
 int main(int argc, char **argv)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
@@ -208,6 +455,11 @@ int main(int argc, char **argv)
         l.requests = atoi(argv[2]);
         run_load(&l);
     } else {
+        test_ways();
+        test_room();
+        test_table();
+        test_drafters();
+        test_cancelled();
         test_load();
     }
     free(plain.data);
