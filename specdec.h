@@ -58,8 +58,21 @@
    THREADS
 
      config.threads of them, the caller's included. An engine, with all its texts, is used by one thread at a time;
-     specdec_cancel may come from any, and from signal handlers. Engines are independent of each other. Models made by
-     specdec_model_init are read-only: any number of threads may use one. Functions on arrays keep no state.
+     specdec_cancel may come from any, and from signal handlers. A call that comes while another one is under way, from
+     a second thread or from a hook, is refused with ERROR_ARGUMENT and changes nothing, not even the words of an error;
+     calls that close, drop or end do nothing then. Those that only tell something (specdec_tokens, specdec_get_info and
+     the like) are not checked. Engines are independent of each other. Models made by specdec_model_init are read-only:
+     any number of threads may use one. Functions on arrays keep no state.
+
+   WHAT MUST STAY VALID
+
+     Until specdec_deinit: the block; models and data of the sources (target, draft, heads), not their paths; the
+     cluster and what it points to, hooks.user_data; of config.settings the stop strings and biases, for texts opened
+     later. Until other settings replace them, or the text is closed: stop strings and biases of specdec_set. All else
+     of a config, and what any other call is given, is read during that call alone. What the engine hands out stays: a
+     piece, tokens, log-probabilities until the next call on that text; error words until a call fails; names in
+     specdec_info and a model's until specdec_deinit. After that, as long as the block lies there untouched, calls are
+     refused with ERROR_ARGUMENT, and a second specdec_deinit does nothing.
 
    DETERMINISM
 
@@ -88,7 +101,7 @@
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save */
+         api api_model api_functions save enter */
 
 #ifndef SPECDEC__ISA
 
@@ -183,10 +196,11 @@ extern "C" {
     X(ERROR_FORMAT, "a file does not hold what its format promises") \
     X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
     X(ERROR_MISMATCH, "two things do not belong together: target and draft, or a file and the model") \
-    X(ERROR_CONTEXT, "the text does not fit into the context") \
+    X(ERROR_CONTEXT, "the text does not fit into the context, whatever others hold") \
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
-    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense")
+    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
+    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -338,8 +352,8 @@ typedef struct specdec_cluster {
 #define SPECDEC_MAX_LOGPROBS 64
 #define SPECDEC_MAX_TEXTS 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
-   cluster point to, must stay valid while the engine lives. */
+/* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
+   specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
@@ -383,7 +397,8 @@ typedef struct specdec_config {
 
    A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
    Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
+   engine that has ended, or one in which another thread is. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
@@ -479,8 +494,8 @@ SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, 
    the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
-   ARGUMENT (this text is a child). */
+   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   text is a child). */
 SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
@@ -513,8 +528,8 @@ typedef struct specdec_text {
 } specdec_text;
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER. */
+   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
+   another text must be closed or cut), MEMORY (a fork finds no place), PEER. */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -549,9 +564,11 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
    max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
-/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
-   several texts is finished first. Callable from any thread and from signal handlers. The text stays as it was before
-   that call; going on is allowed. Until then it waits: specdec_rewind takes none back, closing the text does. */
+/* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
+   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
+   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
+   specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
@@ -577,7 +594,7 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+   batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -19141,7 +19158,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_seat(c, batch, i)) {
             specdec__view_unreserve(batch->views[i], &c->kv);
-            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens",
+            return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
         if (batch->wanted == NULL || batch->wanted[i])
@@ -25159,8 +25176,8 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
     specdec_result result;
 
     if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
-        return SPECDEC_ERROR_CONTEXT;
-    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_CONTEXT;
+        return SPECDEC_ERROR_FULL;
+    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
@@ -25908,7 +25925,7 @@ struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
     int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel;                  /* set by specdec_cancel */
+    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
     specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
 
     int context;                 /* tokens, at most */
@@ -26320,6 +26337,8 @@ typedef struct specdec__engine {
     specdec__chooser chooser;
     const specdec__chat_format *chat;
     size_t memory_bytes;
+    int busy;                    /* a call is under way */
+    int ended;                   /* by specdec_deinit */
 
     specdec__room room;
     specdec *texts;              /* (room.views) */
@@ -27510,7 +27529,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
+   descend from its own, these get their places. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
                                                             int cancelled, specdec_error *error)
 {
@@ -27529,7 +27548,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     }
     stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
     if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
+        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
     batch = specdec__forward_alone(c, stage->view, order->first, end);
@@ -27686,10 +27705,10 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     heard.first = first;
     heard.path = path;
     heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
-    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_CONTEXT); i++)
+    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
         if (e->drafters[i].kind->follow)
             result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
-    return result == SPECDEC_ERROR_CONTEXT ? SPECDEC_OK : result;
+    return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
 /* The same for a batch of a prompt. */
@@ -27963,7 +27982,7 @@ static int specdec__engine_pending(const specdec *t)
    wrong with them, they try again when there was no room. */
 static int specdec__engine_make_ready(specdec *t)
 {
-    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_CONTEXT))
+    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_FULL))
         t->failed = SPECDEC_OK;
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
@@ -28713,7 +28732,7 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
                              specdec__engine_rule(e, t));
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
-        if (result == SPECDEC_ERROR_CONTEXT) {
+        if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
             result = SPECDEC_OK;
         }
@@ -28871,7 +28890,7 @@ static void specdec__engine_reserve(specdec__engine *e)
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                                               "no room in the cache, which all texts share, for %d more tokens",
                                               needed));
         specdec__engine_leave(e, t);
@@ -29398,7 +29417,7 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
 }
 
-/* Sends chosen[count] as a run. Errors: CONTEXT. */
+/* Sends chosen[count] as a run. Errors: FULL. */
 static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
@@ -29424,7 +29443,7 @@ static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__pro
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
-    return pipe->full ? SPECDEC_ERROR_CONTEXT : SPECDEC_OK;
+    return pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
 /* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
@@ -29722,7 +29741,7 @@ static int specdec__pipe_step(specdec *t, double start)
     }
     if (result)
         p->stays = 0;
-    if (result == SPECDEC_ERROR_CONTEXT) { /* the cache has no room for so many nodes, or the drafter's */
+    if (result == SPECDEC_ERROR_FULL) { /* the cache has no room for so many nodes, or the drafter's */
         specdec__pipe_drain(e);
         return 0;
     }
@@ -30284,18 +30303,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     return SPECDEC_OK;
 }
 
-void specdec_deinit(specdec *t)
-{
-    if (!t)
-        return;
-    specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
-    specdec__pool_deinit(&t->engine->pool);
-    specdec__engine_close(t->engine);
-}
-
-specdec_result specdec_serve(specdec *t)
+static specdec_result specdec__call_serve(specdec *t)
 {
     specdec__link *link = t ? t->engine->link : NULL;
     specdec_result result;
@@ -30312,7 +30320,7 @@ specdec_result specdec_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-specdec_result specdec_open(specdec *t, specdec **opened)
+static specdec_result specdec__call_open(specdec *t, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -30328,36 +30336,17 @@ specdec_result specdec_open(specdec *t, specdec **opened)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_fork(specdec *t, specdec **fork)
+static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
-}
-
-void specdec_close(specdec *t)
-{
-    if (!t || !t->open)
-        return;
-    specdec__engine_disown(t, 0);
-    specdec__engine_vacate(t);
-}
-
-void specdec_drop_kept(specdec *t)
-{
-    int i;
-
-    if (!t)
-        return;
-    specdec__ahead_forget(t, t->count); /* ends what a lane does */
-    for (i = 0; i < t->engine->room.kept; i++)
-        specdec__engine_drop_kept(t->engine, i);
 }
 
 specdec *specdec_child(specdec *t, int i)
@@ -30464,7 +30453,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
@@ -30490,7 +30479,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -30502,7 +30491,7 @@ specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *by
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -30515,7 +30504,7 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
                                size, &t->error);
 }
 
-specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -30575,19 +30564,14 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
 }
 
-specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result : specdec__prompt_text(t, text, length, 0);
 }
 
-specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
-{
-    return specdec_prompt_logits(t, tokens, count, NULL);
-}
-
-specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, 1);
 
@@ -30598,8 +30582,8 @@ specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int coun
                   : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
 }
 
-specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
-                                     float *states)
+static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
+                                                  int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
     specdec__rows wanted = specdec__forward_wanted(0);
@@ -30646,7 +30630,7 @@ static size_t specdec__chat_end_turn(const specdec *t)
     return needed;
 }
 
-specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     size_t needed = 0;
     specdec_result result = specdec__check_call(t, messages != NULL);
@@ -30704,7 +30688,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-specdec_result specdec_work(specdec *t)
+static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
@@ -30718,7 +30702,7 @@ specdec_result specdec_work(specdec *t)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
     specdec_result result = specdec__check_call(t, tokens && count);
     int from;
@@ -30799,9 +30783,9 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     return result;
 }
 
-specdec_result specdec_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
 
-specdec_result specdec_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
 {
@@ -30826,7 +30810,7 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
-specdec_result specdec_rewind(specdec *t, int count)
+static specdec_result specdec__call_rewind(specdec *t, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
@@ -30907,9 +30891,9 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->products_per_token = m->weight_products;
 }
 
-const specdec_model *specdec_get_model(const specdec *t) { return t ? t->model : NULL; }
+const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
 
@@ -30943,7 +30927,8 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
+                                           float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;
@@ -31155,7 +31140,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
     specdec_result result = specdec__check_call(t, tree != NULL);
     specdec__engine *e;
@@ -31718,7 +31703,7 @@ static specdec_result specdec__save_check(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
-specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
     specdec_result result = specdec__save_check(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -31804,7 +31789,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
                                 (int)field[SPECDEC__SAVE_KEYS]))
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room in the cache, which all texts share, for "
+            return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
 }
@@ -31875,7 +31860,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, const unsigne
     t->prompted_at = 0;
 }
 
-specdec_result specdec_load(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
     specdec_result result = specdec__save_check(t, data != NULL);
     const unsigned char *held, *tokens;
@@ -31902,6 +31887,212 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
     specdec__load_tokens(t, &saved, tokens);
     specdec__load_state(t, saved.field, held);
     return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/enter: the API's calls on engines: one thread at a time.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
+   comes from one of the engine's own hooks, or the engine has ended. */
+static SPECDEC__NOINLINE int specdec__enter(specdec *t)
+{
+    int seen = 0;
+
+    return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
+}
+
+static specdec_result specdec__leave(specdec *t, specdec_result result)
+{
+    SPECDEC__STORE(&t->engine->busy, 0);
+    return result;
+}
+
+/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
+   ends nothing, unless the call fails and so changes nothing. */
+static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
+{
+    if (!specdec__enter(t))
+        return 0;
+    t->late = SPECDEC__LOAD(&t->cancel);
+    if (t->late)
+        SPECDEC__STORE(&t->cancel, 0);
+    return 1;
+}
+
+static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
+{
+    if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
+        SPECDEC__STORE(&t->cancel, 1);
+    return specdec__leave(t, result);
+}
+
+specdec_result specdec_serve(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_serve(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_open(specdec *t, specdec **opened)
+{
+    if (opened)
+        *opened = NULL;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, opened)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_fork(specdec *t, specdec **fork)
+{
+    if (fork)
+        *fork = NULL;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_set(t, settings)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt(t, text, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_logits(t, tokens, count, NULL))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_logits(t, tokens, count, logits))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
+                                     float *states)
+{
+    if (!specdec__enter_prompt(t))
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__leave_prompt(t, specdec__call_prompt_states(t, tokens, count, layers, layer_count, states));
+}
+
+specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_work(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_work(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_step(t, tokens, count)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_next(specdec *t, specdec_text *piece)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_next(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_take(specdec *t, specdec_text *piece)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_take(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_rewind(specdec *t, int count)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_rewind(t, count)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_get_logprob(t, at, logprob)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_logits(t, tokens, parents, count, logits))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_set_tree(t, tree)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save(t, data, room, bytes)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load(specdec *t, const void *data, size_t size)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+void specdec_close(specdec *t)
+{
+    if (!specdec__enter(t))
+        return;
+    if (t->open) {
+        specdec__engine_disown(t, 0);
+        specdec__engine_vacate(t);
+    }
+    specdec__leave(t, SPECDEC_OK);
+}
+
+void specdec_drop_kept(specdec *t)
+{
+    int i;
+
+    if (!specdec__enter(t))
+        return;
+    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    for (i = 0; i < t->engine->room.kept; i++)
+        specdec__engine_drop_kept(t->engine, i);
+    specdec__leave(t, SPECDEC_OK);
+}
+
+void specdec_deinit(specdec *t)
+{
+    int i;
+
+    if (!specdec__enter(t))
+        return;
+    specdec__ahead_forget(t, 0);
+    if (SPECDEC__CLUSTER && t->engine->link)
+        specdec__link_end(t->engine->link);
+    specdec__pool_deinit(&t->engine->pool);
+    specdec__engine_close(t->engine);
+    for (i = 0; i < t->engine->room.views; i++)
+        t->engine->texts[i].open = 0;
+    t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
+    specdec__leave(t, SPECDEC_OK);
 }
 
 SPECDEC__FOR_SPEED

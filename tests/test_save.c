@@ -686,7 +686,7 @@ static void test_full_cache(void)
     prompt(second, 100, 2);
     hand_out(second, 1, &of_one);
     before = save(m.first);
-    CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_ERROR_CONTEXT);
+    CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_ERROR_FULL);
     CHECK(strstr(specdec_error_text(m.first), "no room in the cache") != NULL);
     CHECK_EQUAL_INT(specdec_load(second, f.data, f.size), SPECDEC_OK); /* its own pages are room */
     CHECK(!try_file(m.first, &f, f.size, &before));

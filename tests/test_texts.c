@@ -383,9 +383,9 @@ static void read_slot(world *w, slot *s)
         written += !result;
     }
     cancelled += result == SPECDEC_ERROR_CANCELLED;
-    full += result == SPECDEC_ERROR_CONTEXT;
+    full += result == SPECDEC_ERROR_FULL;
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_ERROR_CANCELLED &&
-        !(result == SPECDEC_PENDING && way == 1) && !(result == SPECDEC_ERROR_CONTEXT && w->config.cache) &&
+        !(result == SPECDEC_PENDING && way == 1) && !(result == SPECDEC_ERROR_FULL && w->config.cache) &&
         !(result == SPECDEC_ERROR_ARGUMENT && !s->prompted)) {
         fprintf(stderr, "%d: %s\n", (int)result, specdec_error_text(s->text));
         CHECK_EQUAL_INT(result, SPECDEC_OK);
@@ -1669,7 +1669,7 @@ static void test_logits_pages(void)
     while (other->view.length < other->count - 1 && specdec_work(other) == SPECDEC_OK)
         continue;
     before = used_pages(m.first);
-    CHECK_EQUAL_INT(specdec_logits(m.first, tokens, parents, 64, NULL), SPECDEC_ERROR_CONTEXT);
+    CHECK_EQUAL_INT(specdec_logits(m.first, tokens, parents, 64, NULL), SPECDEC_ERROR_FULL);
     CHECK_EQUAL_INT(used_pages(m.first), before);
     close_machine(&m);
 }
@@ -1732,7 +1732,7 @@ static void test_refusals(void)
         result = specdec_work(m.first);
         for (i = 0; i < 3; i++) { /* also when all have failed in the last step */
             CHECK_EQUAL_INT(specdec_set(texts[i], &settings), SPECDEC_ERROR_ARGUMENT);
-            if (specdec_take(texts[i], &piece) == SPECDEC_ERROR_CONTEXT) {
+            if (specdec_take(texts[i], &piece) == SPECDEC_ERROR_FULL) {
                 failed++;
                 mixed += strstr(specdec_error_text(texts[i]), "max_tokens") != NULL; /* the words of another failure */
             }

@@ -214,18 +214,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     return SPECDEC_OK;
 }
 
-void specdec_deinit(specdec *t)
-{
-    if (!t)
-        return;
-    specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
-    specdec__pool_deinit(&t->engine->pool);
-    specdec__engine_close(t->engine);
-}
-
-specdec_result specdec_serve(specdec *t)
+static specdec_result specdec__call_serve(specdec *t)
 {
     specdec__link *link = t ? t->engine->link : NULL;
     specdec_result result;
@@ -242,7 +231,7 @@ specdec_result specdec_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-specdec_result specdec_open(specdec *t, specdec **opened)
+static specdec_result specdec__call_open(specdec *t, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -258,36 +247,17 @@ specdec_result specdec_open(specdec *t, specdec **opened)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_fork(specdec *t, specdec **fork)
+static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
-}
-
-void specdec_close(specdec *t)
-{
-    if (!t || !t->open)
-        return;
-    specdec__engine_disown(t, 0);
-    specdec__engine_vacate(t);
-}
-
-void specdec_drop_kept(specdec *t)
-{
-    int i;
-
-    if (!t)
-        return;
-    specdec__ahead_forget(t, t->count); /* ends what a lane does */
-    for (i = 0; i < t->engine->room.kept; i++)
-        specdec__engine_drop_kept(t->engine, i);
 }
 
 specdec *specdec_child(specdec *t, int i)
@@ -394,7 +364,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
@@ -420,7 +390,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -432,7 +402,7 @@ specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *by
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -445,7 +415,7 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
                                size, &t->error);
 }
 
-specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -505,19 +475,14 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
 }
 
-specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result : specdec__prompt_text(t, text, length, 0);
 }
 
-specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
-{
-    return specdec_prompt_logits(t, tokens, count, NULL);
-}
-
-specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, 1);
 
@@ -528,8 +493,8 @@ specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int coun
                   : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
 }
 
-specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
-                                     float *states)
+static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
+                                                  int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
     specdec__rows wanted = specdec__forward_wanted(0);
@@ -576,7 +541,7 @@ static size_t specdec__chat_end_turn(const specdec *t)
     return needed;
 }
 
-specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     size_t needed = 0;
     specdec_result result = specdec__check_call(t, messages != NULL);
@@ -634,7 +599,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-specdec_result specdec_work(specdec *t)
+static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
@@ -648,7 +613,7 @@ specdec_result specdec_work(specdec *t)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
     specdec_result result = specdec__check_call(t, tokens && count);
     int from;
@@ -729,9 +694,9 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     return result;
 }
 
-specdec_result specdec_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
 
-specdec_result specdec_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
 {
@@ -756,7 +721,7 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
-specdec_result specdec_rewind(specdec *t, int count)
+static specdec_result specdec__call_rewind(specdec *t, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
@@ -837,9 +802,9 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->products_per_token = m->weight_products;
 }
 
-const specdec_model *specdec_get_model(const specdec *t) { return t ? t->model : NULL; }
+const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
 
@@ -873,7 +838,8 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
+                                           float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;

@@ -207,6 +207,8 @@ typedef struct specdec__engine {
     specdec__chooser chooser;
     const specdec__chat_format *chat;
     size_t memory_bytes;
+    int busy;                    /* a call is under way */
+    int ended;                   /* by specdec_deinit */
 
     specdec__room room;
     specdec *texts;              /* (room.views) */

@@ -34,10 +34,10 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     heard.first = first;
     heard.path = path;
     heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
-    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_CONTEXT); i++)
+    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
         if (e->drafters[i].kind->follow)
             result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
-    return result == SPECDEC_ERROR_CONTEXT ? SPECDEC_OK : result;
+    return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
 /* The same for a batch of a prompt. */

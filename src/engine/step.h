@@ -42,7 +42,7 @@ static void specdec__engine_reserve(specdec__engine *e)
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                                               "no room in the cache, which all texts share, for %d more tokens",
                                               needed));
         specdec__engine_leave(e, t);

@@ -110,8 +110,8 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
     specdec_result result;
 
     if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
-        return SPECDEC_ERROR_CONTEXT;
-    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_CONTEXT;
+        return SPECDEC_ERROR_FULL;
+    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
