@@ -285,6 +285,8 @@ typedef struct specdec_settings {
                                                others, and the text goes on (see specdec_tokens); 0: it ends */
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int logprobs;                           /* log-probabilities of tokens to come: with the k best, of config.logprobs
+                                               at most; 0: with all of those, -1: none are worked out */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -583,11 +585,11 @@ typedef struct specdec_logprob {
     int32_t token;
     float logprob;
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
-    int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
+    int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0, or
-   the token had slid out of the text in a call that failed, and came back. */
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0,
+   settings.logprobs was -1, or the token had slid out of the text in a call that failed, and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
 /* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
@@ -26028,6 +26030,23 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
+/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+static int specdec__stream_logprobs(const specdec *t)
+{
+    const int wanted = t->settings.logprobs ? specdec__max_int(t->settings.logprobs, 0) : t->best_count;
+
+    return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
+}
+
+/* Checks how many of them settings ask for, of `most`. */
+static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
+{
+    if (settings->logprobs >= -1 && settings->logprobs <= most)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.logprobs is %d: -1 to config.logprobs, which is %d",
+                         settings->logprobs, most);
+}
+
 /* Do these sample alike? Biases may have changed where they lie. */
 static int specdec__stream_samples_alike(const specdec_sampling *a, const specdec_sampling *b)
 {
@@ -28998,12 +29017,18 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
-    const int vocab = e->target_model->vocab_size, k = specdec__min_int(t->best_count, vocab);
+    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
     specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
     double total = 0;
     float highest;
     int i;
 
+    if (!k) {
+        t->logprobs[t->count] = 1;
+        return;
+    }
+    if (k < t->best_count)
+        best[k].token = -1;
     specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
     e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
@@ -30195,11 +30220,12 @@ static specdec_result specdec__check_call(specdec *t, int given)
 
 /* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
    here. */
-static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_settings *settings, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
+    specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
-    return specdec__stream_check(settings, &stop, error);
+    return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
@@ -30210,7 +30236,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     specdec__engine_parts(e, arena);
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
+        (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
@@ -30511,9 +30537,11 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     specdec__stop_scan stop;
     size_t count = 0;
 
-    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
+    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
-    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
+    if (t->handed_out < t->count && (settings->logprobs != t->settings.logprobs ||
+                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -30896,16 +30924,19 @@ const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engin
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
+    int most;
 
     if (result)
         return result;
     if (!t->logprobs || at < 0 || at >= t->handed_out || t->logprobs[at] > 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, t->handed_out,
-                             t->logprobs ? "it was not written" : "config.logprobs is 0");
+                             t->logprobs ? "it was not written, or without a log-probability" : "config.logprobs is 0");
     logprob->token = t->tokens[at];
     logprob->logprob = t->logprobs[at];
     logprob->best = t->best + (size_t)at * (size_t)t->best_count;
-    logprob->count = specdec__min_int(t->best_count, t->model->vocab_size);
+    most = specdec__min_int(t->best_count, t->model->vocab_size);
+    for (logprob->count = 0; logprob->count < most && logprob->best[logprob->count].token >= 0;)
+        logprob->count++;
     return SPECDEC_OK;
 }
 

@@ -369,6 +369,70 @@ static void test_all_refused(void)
     }
 }
 
+/* Texts of one engine that want different log-probabilities, and one that changes its mind: each gets the numbers of an engine
+   that keeps all; what is written is the same. */
+static void test_logprobs(void)
+{
+    static const int wants[] = {0, -1, 1, 3, 5};
+    specdec_config c = config_of(6), alone = config_of(1);
+    const int32_t *tokens, *theirs;
+    specdec_settings settings;
+    specdec_logprob mine, all;
+    int i, k, n, count, want;
+    machine m, oracle;
+    specdec *t;
+
+    TEST("each text has the log-probabilities that its settings ask for");
+    c.logprobs = alone.logprobs = 5;
+    c.settings.max_tokens = alone.settings.max_tokens = 24;
+    if (!open_machine(&m, &c) || !open_machine(&oracle, &alone))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt(oracle.first, "hello", 5), SPECDEC_OK);
+    while (specdec_step(oracle.first, &tokens, &n) == SPECDEC_OK)
+        continue;
+    specdec_tokens(oracle.first, &theirs, &count);
+    for (i = 0; i < 5; i++) {
+        CHECK_EQUAL_INT(specdec_open(m.first, &t), SPECDEC_OK);
+        specdec_get_settings(t, &settings);
+        settings.logprobs = wants[i];
+        CHECK_EQUAL_INT(specdec_set(t, &settings), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt(t, "hello", 5), SPECDEC_OK);
+        specdec_tokens(t, NULL, &k);
+        for (n = k; n < k + 12;) { /* half of it, then other settings: the next token handed out has what these say */
+            specdec_text piece;
+
+            CHECK_EQUAL_INT(specdec_next(t, &piece), SPECDEC_OK);
+            specdec_tokens(t, NULL, &n);
+        }
+        settings.logprobs = wants[4 - i];
+        CHECK_EQUAL_INT(specdec_set(t, &settings), SPECDEC_OK);
+        while (specdec_step(t, &tokens, &want) == SPECDEC_OK)
+            continue;
+        specdec_tokens(t, &tokens, &want);
+        CHECK(want == count && memcmp(tokens, theirs, (size_t)count * sizeof *tokens) == 0);
+        for (; k < count; k++) {
+            want = k < n ? wants[i] : wants[4 - i];
+            CHECK_EQUAL_INT(specdec_get_logprob(t, k, &mine), want < 0 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK);
+            CHECK_EQUAL_INT(specdec_get_logprob(oracle.first, k, &all), SPECDEC_OK);
+            if (want >= 0) {
+                CHECK_EQUAL_INT(mine.count, want ? want : 5);
+                CHECK(mine.logprob >= all.logprob && mine.logprob <= all.logprob);
+                CHECK(memcmp(mine.best, all.best, (size_t)mine.count * sizeof *mine.best) == 0);
+            }
+        }
+        specdec_close(t);
+    }
+    specdec_get_settings(m.first, &settings);
+    settings.logprobs = 6;
+    CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_ERROR_ARGUMENT);
+    settings.logprobs = -2;
+    CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_ERROR_ARGUMENT);
+    c.settings.logprobs = 6;
+    refused("more than there is room for", &c, SPECDEC_ERROR_ARGUMENT, "settings.logprobs is 6");
+    close_machine(&m);
+    close_machine(&oracle);
+}
+
 int main(void)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
@@ -378,6 +442,7 @@ int main(void)
     test_late_cancels();
     test_second_thread();
     test_all_refused();
+    test_logprobs();
     free(plain.data);
     free(noisy.data);
     return check_report("test_embed");

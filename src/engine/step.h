@@ -150,12 +150,18 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
-    const int vocab = e->target_model->vocab_size, k = specdec__min_int(t->best_count, vocab);
+    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
     specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
     double total = 0;
     float highest;
     int i;
 
+    if (!k) {
+        t->logprobs[t->count] = 1;
+        return;
+    }
+    if (k < t->best_count)
+        best[k].token = -1;
     specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
     e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);

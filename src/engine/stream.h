@@ -127,6 +127,23 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
+/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+static int specdec__stream_logprobs(const specdec *t)
+{
+    const int wanted = t->settings.logprobs ? specdec__max_int(t->settings.logprobs, 0) : t->best_count;
+
+    return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
+}
+
+/* Checks how many of them settings ask for, of `most`. */
+static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
+{
+    if (settings->logprobs >= -1 && settings->logprobs <= most)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.logprobs is %d: -1 to config.logprobs, which is %d",
+                         settings->logprobs, most);
+}
+
 /* Do these sample alike? Biases may have changed where they lie. */
 static int specdec__stream_samples_alike(const specdec_sampling *a, const specdec_sampling *b)
 {
