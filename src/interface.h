@@ -232,7 +232,8 @@ typedef enum specdec_policy {
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take; 0: none is */
+    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
+                          long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
     void *user_data;
     /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -305,7 +306,8 @@ SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
-   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
+   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
+   CANCELLED by specdec_cancel: the cluster then goes on no more, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */

@@ -513,8 +513,10 @@ static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
         specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
     }
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.views; i++) {
         link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
+    }
     e->link = link;
     e->ranks = ranks;
     ranks->link = link;
@@ -575,14 +577,29 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
 }
 
+/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
+static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
+{
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
+}
+
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
+    specdec_hooks hooks = e->config.hooks;
     specdec_result r = SPECDEC_OK;
     int i;
 
+    if (SPECDEC__CLUSTER && e->link) {
+        hooks.progress = specdec__engine_loads;
+        hooks.user_data = e;
+    }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
     return r;
 }
 
