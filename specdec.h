@@ -88,7 +88,7 @@
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save */
+         api api_model api_functions fields save */
 
 #ifndef SPECDEC__ISA
 
@@ -285,6 +285,10 @@ typedef struct specdec_settings {
     X(TRIFORCE, recall, "triforce") \
     X(NGRAM, ngram, "ngram")
 
+/* Their names, in the order of specdec_drafting. */
+#define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
+#define SPECDEC_DRAFTINGS "auto|off" SPECDEC_DRAFTERS(SPECDEC__DRAFTER_NAME)
+
 /* Where guesses come from. */
 typedef enum specdec_drafting {
     SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
@@ -337,6 +341,12 @@ typedef struct specdec_cluster {
 } specdec_cluster;
 
 #define SPECDEC_MAX_LOGPROBS 64
+
+/* How conversations are put. */
+#define SPECDEC_CHAT_FORMATS \
+    "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
+    "deepseek-r1"
+
 #define SPECDEC_MAX_TEXTS 1024
 
 /* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
@@ -363,8 +373,7 @@ typedef struct specdec_config {
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* zephyr, chatml, chatml-think, llama2, llama3, mistral, mistral-v3, mistral-v7, gemma,
-                                   phi3, phi4, phi4-mini, granite, tulu, deepseek-r1; NULL: as the model says */
+    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: as the model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -377,6 +386,120 @@ typedef struct specdec_config {
     const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
     specdec_hooks hooks;
 } specdec_config;
+
+/* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
+
+   X(name, member, kind, low, high, words, help): a member of specdec_settings, or of specdec_config, and the name and
+   kind of text that sets it. Whole and real numbers lie in [low, high], or are 0: the default. words: the texts that
+   are taken, in the order of the enumeration. FILE and WORD: the text itself stays the caller's, and must stay valid.
+   POINTER: no text can be that. Every member has a row. */
+#define SPECDEC_SETTINGS_FIELDS(X) \
+    X("temperature", sampling.temperature, REAL, 0, 1e6, NULL, \
+      "temperature; 0: greedy, always the most probable token (0)") \
+    X("top_k", sampling.top_k, INTEGER, 0, 1 << 24, NULL, "sample among the N best tokens; 0: off (0)") \
+    X("top_p", sampling.top_p, REAL, 0, 1, NULL, "sample among the best that hold this probability; 0 or 1: off (1)") \
+    X("min_p", sampling.min_p, REAL, 0, 1, NULL, "not below this share of the best one's probability; 0: off (0)") \
+    X("repetition_penalty", sampling.repetition_penalty, REAL, 0, 1e6, NULL, "against repetition; 0 or 1: off (1)") \
+    X("repetition_window", sampling.repetition_window, INTEGER, -1, 1 << 24, NULL, \
+      "tokens it looks back; -1: all (64)") \
+    X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
+    X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
+    X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
+      "tokens after a prompt, at most; 0: as many as the context holds (0)") \
+    X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
+      "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
+    X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; up to 8 times") \
+    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
+
+#define SPECDEC_CONFIG_FIELDS(X) \
+    X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
+      "threads; 0: all processors, fewer for small models (0)") \
+    X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
+    X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
+    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "texts that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all texts together; 0: texts times context (0)") \
+    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a text forks ([Fork])") \
+    X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
+    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a text between two prompts, at most; 0: 16 (0)") \
+    X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
+    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed texts for n-grams; 0: none (0)") \
+    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+      "prompt tokens that a step reads beside texts; 0: a third of its time (0)") \
+    X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
+    X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
+    X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
+    X("isa", isa, WORD, 0, 0, NULL, "instruction set, see specdec-info; the text is the same with all (the best)") \
+    X("chat_format", chat_format, NAME, 0, 0, SPECDEC_CHAT_FORMATS, "how a conversation is put (as the model says)") \
+    X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
+      "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
+    X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
+      "where guesses come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read by the\n" \
+      "model itself; repetition (auto)") \
+    X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
+      "how guesses are accepted (coupled: the text of plain decoding)") \
+    X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
+      "trees of a draft: from tables, or grown from its probabilities (auto)") \
+    X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
+      "tokens of a text that triforce looks at; 0: an eighth of the context (0)") \
+    X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
+      "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
+    X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
+      "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)") \
+    X("target", target.path, FILE, 0, 0, NULL, "the model: a GGUF file") \
+    X("target.copy", target.copy, SWITCH, 0, 1, NULL, \
+      "model files are read, not mapped: more memory, but they may change meanwhile") \
+    X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
+    X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
+    X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
+    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.size", draft.size, POINTER, 0, 0, NULL, "as of target") \
+    X("heads", heads.path, FILE, 0, 0, NULL, "heads trained for the model: an MLP speculator, Medusa, EAGLE-3") \
+    X("heads.copy", heads.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("heads.model", heads.model, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.data", heads.data, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.size", heads.size, POINTER, 0, 0, NULL, "as of target") \
+    X("cluster", cluster, POINTER, 0, 0, NULL, "where the target's layers lie") \
+    X("hooks", hooks, POINTER, 0, 0, NULL, "functions that are called")
+
+typedef enum specdec_field_kind {
+    SPECDEC_FIELD_INTEGER, /* an int, or int32_t */
+    SPECDEC_FIELD_REAL,    /* a float: digits with a decimal point and an exponent, in every locale */
+    SPECDEC_FIELD_SEED,    /* a uint64_t */
+    SPECDEC_FIELD_SWITCH,  /* an int: "1", "on", "true" or "0", "off", "false" */
+    SPECDEC_FIELD_CHOICE,  /* an enumeration: one of the words */
+    SPECDEC_FIELD_NAME,    /* a string: one of the words */
+    SPECDEC_FIELD_WORD,    /* a string */
+    SPECDEC_FIELD_FILE,    /* a path */
+    SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_POINTER  /* not from a text */
+} specdec_field_kind;
+
+/* A row of these tables. */
+typedef struct specdec_field {
+    const char *name;
+    specdec_field_kind kind;
+    int settings;    /* not 0: of specdec_settings */
+    size_t at, size; /* bytes of the member in a specdec_config: from its beginning, and how many */
+    double low, high;
+    const char *words, *help;
+} specdec_field;
+
+/* The i-th field, those of specdec_settings first; NULL behind the last. */
+SPECDEC_DEF const specdec_field *specdec_get_field(int i);
+
+/* Sets a field by its name from a text; NULL: to the default, which is what {0} has. Names of settings are those of
+   config.settings, too. Errors: ARGUMENT, with words for people; nothing is changed then. */
+SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text,
+                                              specdec_error *error);
+SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                                specdec_error *error);
 
 /* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
 
@@ -953,6 +1076,44 @@ typedef struct specdec_model_info {
 /* Valid while the model is. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
 
+/* ---- Is this header that of the implementation? ------------------------------------------------------------------
+
+   A program that was compiled with the header of one version and linked with another one's object would hand over
+   structures of other sizes. So the four calls that take a configuration are macros, too: they hand over the version
+   and the sizes that the caller was compiled with, and a difference is SPECDEC_ERROR_MISMATCH, before anything else is
+   read. Bindings that call the functions ask specdec_check_layout or specdec_size_of first. */
+
+#define SPECDEC_STRUCTURES(X) \
+    X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
+    X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
+    X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
+    X(specdec_field)
+
+/* Version and sizes, as one number. */
+#define SPECDEC__SQUARE(type) +(uint64_t)sizeof(type) * sizeof(type)
+#define SPECDEC_LAYOUT (((uint64_t)SPECDEC_VERSION_NUMBER << 32) SPECDEC_STRUCTURES(SPECDEC__SQUARE))
+
+/* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
+SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
+
+/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none. */
+SPECDEC_DEF size_t specdec_size_of(const char *structure);
+
+SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                         specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config,
+                                                void *memory, size_t bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config,
+                                                               size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model,
+                                                      const specdec_config *config, void *memory, size_t bytes,
+                                                      specdec_error *error);
+
+#define specdec_memory_needed(...) specdec_checked_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_init(...) specdec_checked_init(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_memory_needed(...) specdec_checked_model_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_init(...) specdec_checked_model_init(SPECDEC_LAYOUT, __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif
@@ -970,6 +1131,12 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 /* =====================================================================================================================
  * >>base/begin: warnings and compiler options for everything below; >>base/end restores them.
  * ================================================================================================================== */
+
+/* Beside the implementation, callers have its structures. */
+#undef specdec_memory_needed
+#undef specdec_init
+#undef specdec_model_memory_needed
+#undef specdec_model_init
 
 /* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
    underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
@@ -26447,26 +26614,19 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
-#define SPECDEC__ENGINE_LIMITS(X) \
-    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
-    X(context, 0, 1 << 24) \
-    X(batch, 0, 512) \
-    X(texts, 0, SPECDEC_MAX_TEXTS) \
-    X(forks, 0, 1 << 24) \
-    X(fork_depth, 0, 8) \
-    X(cache, 0, 1 << 30) \
-    X(slice, 0, 1 << 30) \
-    X(history, 0, 1 << 24) \
-    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
-    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
-    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
-    X(async, -1, SPECDEC_MAX_THREADS - 1) \
-    X(retrieval, 16, 1 << 24) \
-    X(retrieval_chunk, 0, SPECDEC__KEYS) \
-    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
-    X(tree_size, 2, SPECDEC__MAX_TREE) \
-    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+/* Rows of the fields that are whole numbers: their range. The first is a model's, too. */
+#define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
+    {#member, (int)offsetof(specdec_config, member), low, high},
+#define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_SWITCH(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_NAME(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_WORD(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_FILE(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_POINTER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
+    SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
+
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
 /* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
@@ -26475,9 +26635,7 @@ static specdec_result specdec__engine_check(const specdec_config *c, int for_mod
         const char *name;
         int at, least, most; /* at: bytes from the configuration's first */
     } limits[] = {
-#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
-        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
-#undef SPECDEC__ENGINE_LIMIT
+        SPECDEC_CONFIG_FIELDS(SPECDEC__ENGINE_LIMIT)
     };
     int i, value;
 
@@ -31437,6 +31595,312 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->products_per_token = m->weight_products;
     info->gguf = &m->gguf;
     return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/fields: settings and configuration by name, and whether caller and implementation have the same structures.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
+    {name, SPECDEC_FIELD_##kind, settings, offsetof(specdec_config, member), sizeof(((specdec_config *)0)->member), \
+     low, high, words, help},
+#define SPECDEC__FIELD_OF_SETTINGS(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, settings.member, kind, low, high, words, help, 1)
+#define SPECDEC__FIELD_OF_CONFIG(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, member, kind, low, high, words, help, 0)
+
+const specdec_field *specdec_get_field(int i)
+{
+    static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
+                                               SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
+
+    return i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+}
+
+/* The place of a text in words, "a|b"; -1: it is none of them. */
+static int specdec__field_word(const char *words, const char *text)
+{
+    const size_t length = strlen(text);
+    int i;
+
+    for (i = 0;; i++) {
+        size_t size = 0;
+
+        while (words[size] && words[size] != '|')
+            size++;
+        if (size == length && memcmp(words, text, size) == 0)
+            return i;
+        if (!words[size])
+            return -1;
+        words += size + 1;
+    }
+}
+
+/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+static const char *specdec__field_digits(const char *text, uint64_t *value)
+{
+    const char *first = text;
+
+    for (*value = 0; *text >= '0' && *text <= '9'; text++) {
+        const unsigned digit = (unsigned)(*text - '0');
+
+        if (*value > (UINT64_MAX - digit) / 10)
+            return NULL;
+        *value = *value * 10 + digit;
+    }
+    return text == first ? NULL : text;
+}
+
+/* The number of a text such as -12. Returns 0 when it is none. */
+static int specdec__field_integer(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    uint64_t digits;
+    const char *end = specdec__field_digits(text + negative, &digits);
+
+    if (!end || *end || digits > INT32_MAX)
+        return 0;
+    *value = negative ? -(double)digits : (double)digits;
+    return 1;
+}
+
+/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+   is none. */
+static int specdec__field_real(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    double number = 0;
+    int digits = 0, scale = 0, point = 0;
+    uint64_t exponent = 0;
+
+    for (text += negative; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        const int fits = number < 1e14; /* what lies behind is below a float's bits */
+
+        if (*text == '.') {
+            point = 1;
+            continue;
+        }
+        number = fits ? number * 10 + (*text - '0') : number;
+        scale += fits ? -point : !point;
+        digits++;
+    }
+    if (digits && (*text == 'e' || *text == 'E')) {
+        const int down = text[1] == '-';
+
+        text = specdec__field_digits(text + 1 + (down || text[1] == '+'), &exponent);
+        if (!text || exponent > 400)
+            return 0;
+        scale += down ? -(int)exponent : (int)exponent;
+    }
+    for (exponent = 1, *value = 1; (int)exponent <= scale || (int)exponent <= -scale; exponent++)
+        *value = *value < 1e300 ? *value * 10 : *value;
+    *value = (negative ? -number : number) * (scale > 0 ? *value : 1) / (scale < 0 ? *value : 1);
+    return digits && !*text;
+}
+
+/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+static int specdec__field_holds(const specdec_field *field, double value)
+{
+    if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
+        return 0;
+    return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
+}
+
+/* Says what a field takes, which is not this text. */
+static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
+{
+    if (field->kind == SPECDEC_FIELD_POINTER)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
+    if (field->words)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s, not %s", field->name, field->words, text);
+    if (field->kind == SPECDEC_FIELD_SWITCH)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes on or off, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_SEED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a whole number, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_LIST)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %d to %d bytes, %d times at most: not %s",
+                             field->name, (int)field->low, (int)field->high, (int)(field->size / sizeof(char *)), text);
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a %snumber from %d to %d%s, not %s", field->name,
+                         field->kind == SPECDEC_FIELD_INTEGER ? "whole " : "", (int)field->low, (int)field->high,
+                         field->low > 0 ? ", or 0" : "", text);
+}
+
+/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
+{
+    const size_t length = strlen(text);
+    const char *taken;
+    size_t at;
+
+    if ((double)length < field->low || (double)length > field->high)
+        return 0;
+    for (at = 0; at < field->size; at += sizeof taken) {
+        memcpy(&taken, member + at, sizeof taken);
+        if (!taken) {
+            memcpy(member + at, &text, sizeof text);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Sets an int, or an enumeration, which is as large. */
+static int specdec__field_put(unsigned char *member, int value)
+{
+    memcpy(member, &value, sizeof value);
+    return 1;
+}
+
+/* Sets the member of a field. Returns 0 when it does not take that text. */
+static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
+{
+    double value = 0;
+    uint64_t seed;
+    float real;
+    int which;
+
+    switch (field->kind) {
+    case SPECDEC_FIELD_INTEGER:
+        return specdec__field_integer(text, &value) && specdec__field_holds(field, value) &&
+               specdec__field_put(member, (int)value);
+    case SPECDEC_FIELD_REAL:
+        if (!specdec__field_real(text, &value) || !specdec__field_holds(field, value))
+            return 0;
+        real = (float)value;
+        memcpy(member, &real, sizeof real);
+        return 1;
+    case SPECDEC_FIELD_SEED:
+        text = specdec__field_digits(text, &seed);
+        if (!text || *text)
+            return 0;
+        memcpy(member, &seed, sizeof seed);
+        return 1;
+    case SPECDEC_FIELD_SWITCH:
+        which = specdec__field_word("0|1|off|on|false|true", text);
+        return which >= 0 && specdec__field_put(member, which % 2);
+    case SPECDEC_FIELD_CHOICE:
+        which = specdec__field_word(field->words, text);
+        return which >= 0 && specdec__field_put(member, which);
+    case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
+    case SPECDEC_FIELD_NAME:
+        if (specdec__field_word(field->words, text) < 0)
+            return 0;
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_WORD:
+    case SPECDEC_FIELD_FILE:
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_POINTER:
+    default: return 0;
+    }
+}
+
+/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
+                                         specdec_error *error)
+{
+    const specdec_field *field;
+    unsigned char *member;
+    int i = 0;
+
+    if (!block || !name)
+        return specdec__is_missing(error);
+    while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
+        i++;
+    if (!field)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no %s named %s",
+                             settings ? "setting" : "field of a configuration", name);
+    member = (unsigned char *)block + (field->at - from);
+    if (!text && field->kind != SPECDEC_FIELD_POINTER)
+        memset(member, 0, field->size);
+    else if (!specdec__field_store(field, member, text ? text : ""))
+        return specdec__field_refuse(field, text ? text : "", error);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text, specdec_error *error)
+{
+    return specdec__field_set(config, 0, 0, name, text, error);
+}
+
+specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                    specdec_error *error)
+{
+    return specdec__field_set(settings, offsetof(specdec_config, settings), 1, name, text, error);
+}
+
+/* --- structures --------------------------------------------------------------------------------------------------- */
+
+specdec_result specdec_check_layout(uint64_t layout, specdec_error *error)
+{
+    const int version = (int)(layout >> 32);
+
+    if (layout == SPECDEC_LAYOUT)
+        return SPECDEC_OK;
+    if (version != SPECDEC_VERSION_NUMBER)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with specdec.h %d.%d.%d, this is "
+                             "%s", version / 10000, version / 100 % 100, version % 100, SPECDEC_VERSION);
+    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with structures of other sizes than "
+                         "this specdec.h has");
+}
+
+size_t specdec_size_of(const char *structure)
+{
+    static const struct {
+        const char *name;
+        size_t size;
+    } sizes[] = {
+#define SPECDEC__SIZE(type) {#type, sizeof(type)},
+        SPECDEC_STRUCTURES(SPECDEC__SIZE)
+#undef SPECDEC__SIZE
+    };
+    size_t i;
+
+    for (i = 0; structure && i < SPECDEC__COUNT(sizes); i++)
+        if (strcmp(sizes[i].name, structure) == 0)
+            return sizes[i].size;
+    return 0;
+}
+
+specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                             specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config, void *memory,
+                                    size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && engine)
+        *engine = NULL;
+    return result ? result : specdec_init(engine, config, memory, bytes, error);
+}
+
+specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                   specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_model_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model, const specdec_config *config,
+                                          void *memory, size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && model)
+        *model = NULL;
+    return result ? result : specdec_model_init(model, config, memory, bytes, error);
 }
 
 SPECDEC__FOR_SPEED
