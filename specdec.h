@@ -88,7 +88,7 @@
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save */
+         api api_model api_functions fields save */
 
 #ifndef SPECDEC__ISA
 
@@ -285,6 +285,10 @@ typedef struct specdec_settings {
     X(TRIFORCE, recall, "triforce") \
     X(NGRAM, ngram, "ngram")
 
+/* Their names, in the order of specdec_drafting. */
+#define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
+#define SPECDEC_DRAFTINGS "auto|off" SPECDEC_DRAFTERS(SPECDEC__DRAFTER_NAME)
+
 /* Where guesses come from. */
 typedef enum specdec_drafting {
     SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
@@ -324,7 +328,8 @@ typedef enum specdec_policy {
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take; 0: none is */
+    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
+                          long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
     void *user_data;
     /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -336,6 +341,12 @@ typedef struct specdec_cluster {
 } specdec_cluster;
 
 #define SPECDEC_MAX_LOGPROBS 64
+
+/* How conversations are put. */
+#define SPECDEC_CHAT_FORMATS \
+    "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
+    "deepseek-r1"
+
 #define SPECDEC_MAX_TEXTS 1024
 
 /* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
@@ -362,8 +373,7 @@ typedef struct specdec_config {
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* zephyr, chatml, chatml-think, llama2, llama3, mistral, mistral-v3, mistral-v7, gemma,
-                                   phi3, phi4, phi4-mini, granite, tulu, deepseek-r1; NULL: as the model says */
+    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: as the model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -376,6 +386,120 @@ typedef struct specdec_config {
     const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
     specdec_hooks hooks;
 } specdec_config;
+
+/* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
+
+   X(name, member, kind, low, high, words, help): a member of specdec_settings, or of specdec_config, and the name and
+   kind of text that sets it. Whole and real numbers lie in [low, high], or are 0: the default. words: the texts that
+   are taken, in the order of the enumeration. FILE and WORD: the text itself stays the caller's, and must stay valid.
+   POINTER: no text can be that. Every member has a row. */
+#define SPECDEC_SETTINGS_FIELDS(X) \
+    X("temperature", sampling.temperature, REAL, 0, 1e6, NULL, \
+      "temperature; 0: greedy, always the most probable token (0)") \
+    X("top_k", sampling.top_k, INTEGER, 0, 1 << 24, NULL, "sample among the N best tokens; 0: off (0)") \
+    X("top_p", sampling.top_p, REAL, 0, 1, NULL, "sample among the best that hold this probability; 0 or 1: off (1)") \
+    X("min_p", sampling.min_p, REAL, 0, 1, NULL, "not below this share of the best one's probability; 0: off (0)") \
+    X("repetition_penalty", sampling.repetition_penalty, REAL, 0, 1e6, NULL, "against repetition; 0 or 1: off (1)") \
+    X("repetition_window", sampling.repetition_window, INTEGER, -1, 1 << 24, NULL, \
+      "tokens it looks back; -1: all (64)") \
+    X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
+    X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
+    X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
+      "tokens after a prompt, at most; 0: as many as the context holds (0)") \
+    X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
+      "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
+    X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; up to 8 times") \
+    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
+
+#define SPECDEC_CONFIG_FIELDS(X) \
+    X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
+      "threads; 0: all processors, fewer for small models (0)") \
+    X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
+    X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
+    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "texts that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all texts together; 0: texts times context (0)") \
+    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a text forks ([Fork])") \
+    X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
+    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a text between two prompts, at most; 0: 16 (0)") \
+    X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
+    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed texts for n-grams; 0: none (0)") \
+    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+      "prompt tokens that a step reads beside texts; 0: a third of its time (0)") \
+    X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
+    X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
+    X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
+    X("isa", isa, WORD, 0, 0, NULL, "instruction set, see specdec-info; the text is the same with all (the best)") \
+    X("chat_format", chat_format, NAME, 0, 0, SPECDEC_CHAT_FORMATS, "how a conversation is put (as the model says)") \
+    X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
+      "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
+    X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
+      "where guesses come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read by the\n" \
+      "model itself; repetition (auto)") \
+    X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
+      "how guesses are accepted (coupled: the text of plain decoding)") \
+    X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
+      "trees of a draft: from tables, or grown from its probabilities (auto)") \
+    X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
+      "tokens of a text that triforce looks at; 0: an eighth of the context (0)") \
+    X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
+      "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
+    X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
+      "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)") \
+    X("target", target.path, FILE, 0, 0, NULL, "the model: a GGUF file") \
+    X("target.copy", target.copy, SWITCH, 0, 1, NULL, \
+      "model files are read, not mapped: more memory, but they may change meanwhile") \
+    X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
+    X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
+    X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
+    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.size", draft.size, POINTER, 0, 0, NULL, "as of target") \
+    X("heads", heads.path, FILE, 0, 0, NULL, "heads trained for the model: an MLP speculator, Medusa, EAGLE-3") \
+    X("heads.copy", heads.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("heads.model", heads.model, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.data", heads.data, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.size", heads.size, POINTER, 0, 0, NULL, "as of target") \
+    X("cluster", cluster, POINTER, 0, 0, NULL, "where the target's layers lie") \
+    X("hooks", hooks, POINTER, 0, 0, NULL, "functions that are called")
+
+typedef enum specdec_field_kind {
+    SPECDEC_FIELD_INTEGER, /* an int, or int32_t */
+    SPECDEC_FIELD_REAL,    /* a float: digits with a decimal point and an exponent, in every locale */
+    SPECDEC_FIELD_SEED,    /* a uint64_t */
+    SPECDEC_FIELD_SWITCH,  /* an int: "1", "on", "true" or "0", "off", "false" */
+    SPECDEC_FIELD_CHOICE,  /* an enumeration: one of the words */
+    SPECDEC_FIELD_NAME,    /* a string: one of the words */
+    SPECDEC_FIELD_WORD,    /* a string */
+    SPECDEC_FIELD_FILE,    /* a path */
+    SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_POINTER  /* not from a text */
+} specdec_field_kind;
+
+/* A row of these tables. */
+typedef struct specdec_field {
+    const char *name;
+    specdec_field_kind kind;
+    int settings;    /* not 0: of specdec_settings */
+    size_t at, size; /* bytes of the member in a specdec_config: from its beginning, and how many */
+    double low, high;
+    const char *words, *help;
+} specdec_field;
+
+/* The i-th field, those of specdec_settings first; NULL behind the last. */
+SPECDEC_DEF const specdec_field *specdec_get_field(int i);
+
+/* Sets a field by its name from a text; NULL: to the default, which is what {0} has. Names of settings are those of
+   config.settings, too. Errors: ARGUMENT, with words for people; nothing is changed then. */
+SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text,
+                                              specdec_error *error);
+SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                                specdec_error *error);
 
 /* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
 
@@ -397,7 +521,8 @@ SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
-   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
+   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
+   CANCELLED by specdec_cancel: the cluster then goes on no more, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */
@@ -951,6 +1076,44 @@ typedef struct specdec_model_info {
 /* Valid while the model is. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
 
+/* ---- Is this header that of the implementation? ------------------------------------------------------------------
+
+   A program that was compiled with the header of one version and linked with another one's object would hand over
+   structures of other sizes. So the four calls that take a configuration are macros, too: they hand over the version
+   and the sizes that the caller was compiled with, and a difference is SPECDEC_ERROR_MISMATCH, before anything else is
+   read. Bindings that call the functions ask specdec_check_layout or specdec_size_of first. */
+
+#define SPECDEC_STRUCTURES(X) \
+    X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
+    X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
+    X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
+    X(specdec_field)
+
+/* Version and sizes, as one number. */
+#define SPECDEC__SQUARE(type) +(uint64_t)sizeof(type) * sizeof(type)
+#define SPECDEC_LAYOUT (((uint64_t)SPECDEC_VERSION_NUMBER << 32) SPECDEC_STRUCTURES(SPECDEC__SQUARE))
+
+/* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
+SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
+
+/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none. */
+SPECDEC_DEF size_t specdec_size_of(const char *structure);
+
+SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                         specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config,
+                                                void *memory, size_t bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config,
+                                                               size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model,
+                                                      const specdec_config *config, void *memory, size_t bytes,
+                                                      specdec_error *error);
+
+#define specdec_memory_needed(...) specdec_checked_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_init(...) specdec_checked_init(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_memory_needed(...) specdec_checked_model_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_init(...) specdec_checked_model_init(SPECDEC_LAYOUT, __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif
@@ -968,6 +1131,12 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 /* =====================================================================================================================
  * >>base/begin: warnings and compiler options for everything below; >>base/end restores them.
  * ================================================================================================================== */
+
+/* Beside the implementation, callers have its structures. */
+#undef specdec_memory_needed
+#undef specdec_init
+#undef specdec_model_memory_needed
+#undef specdec_model_init
 
 /* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
    underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
@@ -19235,12 +19404,14 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 4
+#define SPECDEC__WIRE_VERSION 5
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
 #define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
 #define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
 #define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
 #define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
 
@@ -19262,6 +19433,8 @@ enum {
     SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
     /* urgent */
     SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
+    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
+       that are not urgent it has sent to the receiver). */
     SPECDEC__WIRE_ALIVE,
     SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
     SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
@@ -19310,9 +19483,17 @@ typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
     int doomed, back;
+    int left;              /* nobody waits for its rows any more: it goes when it is back */
     double longest;        /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
+
+/* How far another rank is, as it has said in ALIVE. */
+typedef struct specdec__wire_progress {
+    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
+    uint32_t sent;       /* messages to this rank that are not urgent */
+    int started;         /* it has loaded its model */
+} specdec__wire_progress;
 
 /* A rank and those it talks to. */
 typedef struct specdec__link {
@@ -19327,11 +19508,13 @@ typedef struct specdec__link {
     uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
     int drafter;               /* the rank that has the draft model alone; 0: there is none */
     int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
+    int loaded;                /* this rank has its model */
     const specdec_hooks *hooks; /* whose log hears of that */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
     specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
     specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
     int guess_count, fresh;    /* fresh: some have come since that was looked at */
+    uint32_t guess_next;       /* number behind those that have come */
     double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
     double guessed_at;         /* by the clock: the last ones */
     uint32_t run;              /* number of the last run */
@@ -19346,6 +19529,13 @@ typedef struct specdec__link {
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
     double longest;            /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
+    double begun;              /* by the clock: since when the others are listened to */
+    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
+    uint32_t layer;            /* of this rank: see ALIVE */
+    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
+    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
+    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
     int ready;                 /* ranks that are, */
     unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
     specdec_error failed;      /* why nothing goes on any more */
@@ -19539,7 +19729,29 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* The same to all others whom it concerns. */
+/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+static void specdec__link_alive(specdec__link *link, int to)
+{
+    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
+
+    if (!to && link->loaded && !link->progress[0].started)
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    else
+        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
+                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
+}
+
+/* The same to all others. */
+static void specdec__link_alive_all(specdec__link *link)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link))
+            specdec__link_alive(link, i);
+}
+
+/* An urgent message to all others whom it concerns. */
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
@@ -19577,6 +19789,13 @@ static void specdec__link_hear_failed(specdec__link *link, int rank, const unsig
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
     SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
+static void specdec__guess_forget(specdec__guessed *known)
+{
+    known->epoch++;
+    known->news = 1;
 }
 
 /* The guess with a number; NULL: it is not known, or not any more. */
@@ -19617,7 +19836,8 @@ static void specdec__guess_time(specdec__link *link, const specdec__guessed *tex
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten. Returns 0 when they make no
+/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
+   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
    sense. */
 static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
 {
@@ -19627,7 +19847,9 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
     specdec__guessed *text = &link->guessed[view];
-    const int counts = !in.bad && epoch == text->epoch && begun <= text->told;
+    const int late = (int32_t)(number - link->guess_next) < 0;
+    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
+    int lost = 0;
 
     if (counts)
         specdec__guess_time(link, text, begun);
@@ -19652,9 +19874,33 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
             parent->first = first;
             parent->count = (unsigned char)(number - first);
         }
+        lost |= !parent;
     }
+    link->guess_next = late ? link->guess_next : number;
+    if (counts && lost)
+        specdec__guess_forget(text);
     link->fresh |= counts;
     return !in.bad;
+}
+
+/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
+   that says anything come to an end. */
+static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+{
+    specdec__wire_progress *p = &link->progress[rank];
+    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
+    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
+    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
+
+    p->started |= !(first & SPECDEC__WIRE_LOADING);
+    if ((int32_t)(sent - p->sent) > 0)
+        p->sent = sent;
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+        return;
+    p->run = run;
+    p->layer = layer;
+    link->waited = 0;
 }
 
 /* An urgent message has come. */
@@ -19670,8 +19916,11 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         specdec__link_nonsense(link, rank, "an urgent message of no words");
         return;
     }
+    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
+        link->waited = link->is_ready[rank] ? link->waited : 0;
         link->ready += !link->is_ready[rank];
         link->is_ready[rank] = 1;
         if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
@@ -19695,6 +19944,21 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
     }
 }
 
+/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
+   time. */
+static void specdec__link_listen(specdec__link *link, int rank, double now)
+{
+    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
+    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
+
+    if (rank == specdec__link_rank(link) || !(now - since > most) ||
+        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
+                  (int)(1000 * (now - since)));
+    specdec__link_give_up(link);
+}
+
 /* Lets others hear of this rank, and finds out who was not heard of for too long. */
 static void specdec__link_watch(specdec__link *link)
 {
@@ -19703,17 +19967,22 @@ static void specdec__link_watch(specdec__link *link)
 
     if (!(silence > 0) || link->failed.code)
         return;
+    link->begun = link->begun > 0 ? link->begun : now;
     if (now - link->beaten > silence / 8) {
         link->beaten = now;
-        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        specdec__link_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        if (link->heard[i] > 0 && now - link->heard[i] > silence &&
-            !specdec__link_lose(link, i, "it was not heard of for too long")) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", i,
-                          (int)(1000 * (now - link->heard[i])));
-            specdec__link_give_up(link);
-        }
+        specdec__link_listen(link, i, now);
+}
+
+/* Ends a rank that serves, once specdec_cancel was called. */
+static void specdec__link_heed(specdec__link *link)
+{
+    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_give_up(link);
 }
 
 /* Reads what is urgent. */
@@ -19733,7 +20002,83 @@ static void specdec__link_poll(specdec__link *link)
             specdec__link_give_up(link);
         }
     }
+    specdec__link_heed(link);
     specdec__link_watch(link);
+}
+
+/* The rank whose messages this one receives that are not urgent. */
+static int specdec__link_before(const specdec__link *link)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!own)
+        return specdec__link_last(link);
+    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
+}
+
+/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
+   was sent, as ALIVE says. */
+static int specdec__link_awaits(const specdec__link *link)
+{
+    if (specdec__link_rank(link))
+        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
+    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
+}
+
+/* The rank that keeps rank 0 waiting, and what it has not done. */
+static int specdec__link_culprit(const specdec__link *link, const char **what)
+{
+    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
+    int i;
+
+    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
+        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
+                      : !link->is_ready[i])
+            break;
+    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
+    return i;
+}
+
+/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+static void specdec__link_stall(specdec__link *link)
+{
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
+    const char *what;
+    int rank;
+
+    if (own) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
+                      specdec__link_before(link), own, ms);
+    } else {
+        rank = specdec__link_culprit(link, &what);
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
+                      ms);
+    }
+    specdec__link_give_up(link);
+}
+
+/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
+   progress; pauses of the rank itself count little. */
+static void specdec__link_wait(specdec__link *link, double seconds)
+{
+    const int awaits = specdec__link_awaits(link);
+    double now, took;
+
+    link->cluster.wait(link->cluster.user_data, seconds);
+    now = specdec__os_seconds();
+    took = now - link->waited_at;
+    link->waited_at = now;
+    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
+    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
+        !link->failed.code)
+        specdec__link_stall(link);
+}
+
+/* While the model loads, one more of its matrices is repacked. */
+static void specdec__link_load(specdec__link *link)
+{
+    link->layer++;
+    specdec__link_poll(link);
 }
 
 /* Between two layers. */
@@ -19743,6 +20088,7 @@ static void specdec__link_between(specdec__context *c)
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
+    link->layer++;
     specdec__link_poll(link);
 }
 
@@ -19759,8 +20105,11 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
              : SPECDEC__WIRE_KINDS << 8;
     link->heard[rank] = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++)
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
+        link->progress[rank].started = 1;
+        link->waited = 0;
         return 1;
+    }
     specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
     return 0;
 }
@@ -19845,6 +20194,21 @@ static void specdec__link_land(specdec__link *link)
     memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
 }
 
+/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+static void specdec__link_sweep(specdec__link *link)
+{
+    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
+        specdec__link_land(link);
+}
+
+/* Nobody waits for a run any more. */
+static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+{
+    specdec__link_doom(link, flight);
+    flight->left = 1;
+    specdec__link_sweep(link);
+}
+
 /* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
 static int specdec__link_answer(specdec__link *link)
 {
@@ -19853,6 +20217,7 @@ static int specdec__link_answer(specdec__link *link)
     double longest;
     uint32_t rows;
 
+    specdec__link_sweep(link);
     if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
     rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
@@ -19869,6 +20234,7 @@ static int specdec__link_answer(specdec__link *link)
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
         specdec__link_land(link);
+    specdec__link_sweep(link);
     return 1;
 }
 
@@ -19902,7 +20268,33 @@ static specdec_result specdec__link_take_in(specdec__link *link)
     return flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
 }
 
-/* Whether a run that has rows is back, or never will be. Runs before it are taken, as nobody waits for them. */
+/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+static int specdec__link_cancelled(const specdec__link *link)
+{
+    const specdec__batch *batch = link->context->batch;
+    int i;
+
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+        return 1;
+    for (i = batch->done; i < batch->n; i++)
+        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            return 1;
+    return 0;
+}
+
+/* Whether any sequence was cancelled. */
+static int specdec__link_any_cancelled(const specdec__link *link)
+{
+    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
+
+    for (i = 0; i < link->view_count; i++)
+        any |= SPECDEC__LOAD(link->cancels[i]);
+    return any;
+}
+
+/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
+   before it are taken, as nobody waits for them. */
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
@@ -19919,9 +20311,12 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
         last = &link->flights[link->flight_count - 1];
         if (link->flights[0].run == run && link->flights[0].back)
             break;
-        if (last->run == run && last->rows && SPECDEC__LOAD(link->context->pool->cancel))
-            specdec__link_doom(link, last);
-        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+        if (specdec__link_cancelled(link)) {
+            if (last->run == run && last->rows)
+                specdec__link_leave(link, last);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
     result = specdec__link_take_in(link);
     return result ? specdec__fail(error, result, "cancelled") : SPECDEC_OK;
@@ -19959,9 +20354,9 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
     specdec__wire_flight *flight;
     double now;
 
-    while (!link->failed.code && !link->flying && link->flight_count > most)
+    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
         specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && SPECDEC__LOAD(c->pool->cancel))
+    if (!link->flying && specdec__link_cancelled(link))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_play(link);
     specdec__link_flush(link, c->model->layers ? c->n : 0);
@@ -20121,6 +20516,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->runs++;
     link->run_nodes += n;
     link->kept_nodes += *empty ? 0 : n;
+    link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
     link->longest = link->stage > link->longest ? link->stage : link->longest;
     return 1;
@@ -20141,6 +20537,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
+    link->layer = 0;
     link->longest = 1e-6 * longest;
     link->nodes = done + n;
     if (doomed)
@@ -20250,7 +20647,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
             if (!link->failed.code)
-                link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
             continue;
         }
         start = specdec__os_seconds();
@@ -20347,13 +20744,6 @@ static void specdec__guess_branch(specdec__link *link, int view, int other, int 
     known->count = known->news = 0;
     specdec__guess_tell(link, other, NULL, 0);
     specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
-}
-
-/* Of guesses that may still come true some were too many: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
-{
-    known->epoch++;
-    known->news = 1;
 }
 
 /* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
@@ -20453,7 +20843,7 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
     link->guess_count = count;
 }
 
-/* Takes what a rank needs beside its context. Views are entered later. */
+/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
@@ -20462,6 +20852,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
     const int drafter = specdec__model_drafter(cluster);
 
@@ -20473,6 +20864,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     link->cluster = *cluster;
     link->context = c;
     link->views = views;
+    link->cancels = cancels;
     link->view_count = room->views;
     link->length = room->length;
     link->in = in;
@@ -20490,23 +20882,25 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     return link;
 }
 
-/* Rank 0 waits until all others are ready; these say so. */
+/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
 static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
 
+    link->loaded = 1;
+    link->layer = 0;
     if (specdec__link_rank(link)) {
         specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
         while (link->ready < others && !link->failed.code) {
             specdec__link_poll(link);
-            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
         if (link->failed.code == SPECDEC_ERROR_CANCELLED)
             specdec__link_give_up(link);
-        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        specdec__link_alive_all(link);
         link->met = 1;
     }
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
@@ -24045,7 +24439,7 @@ static void specdec__draft_afar_await(specdec__drafter *d, const specdec__propos
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
-        link->cluster.wait(link->cluster.user_data, left);
+        specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }
@@ -26220,26 +26614,19 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
-#define SPECDEC__ENGINE_LIMITS(X) \
-    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
-    X(context, 0, 1 << 24) \
-    X(batch, 0, 512) \
-    X(texts, 0, SPECDEC_MAX_TEXTS) \
-    X(forks, 0, 1 << 24) \
-    X(fork_depth, 0, 8) \
-    X(cache, 0, 1 << 30) \
-    X(slice, 0, 1 << 30) \
-    X(history, 0, 1 << 24) \
-    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
-    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
-    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
-    X(async, -1, SPECDEC_MAX_THREADS - 1) \
-    X(retrieval, 16, 1 << 24) \
-    X(retrieval_chunk, 0, SPECDEC__KEYS) \
-    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
-    X(tree_size, 2, SPECDEC__MAX_TREE) \
-    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+/* Rows of the fields that are whole numbers: their range. The first is a model's, too. */
+#define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
+    {#member, (int)offsetof(specdec_config, member), low, high},
+#define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_SWITCH(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_NAME(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_WORD(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_FILE(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_POINTER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
+    SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
+
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
 /* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
@@ -26248,9 +26635,7 @@ static specdec_result specdec__engine_check(const specdec_config *c, int for_mod
         const char *name;
         int at, least, most; /* at: bytes from the configuration's first */
     } limits[] = {
-#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
-        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
-#undef SPECDEC__ENGINE_LIMIT
+        SPECDEC_CONFIG_FIELDS(SPECDEC__ENGINE_LIMIT)
     };
     int i, value;
 
@@ -26705,8 +27090,10 @@ static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
         specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
     }
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.views; i++) {
         link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
+    }
     e->link = link;
     e->ranks = ranks;
     ranks->link = link;
@@ -26767,14 +27154,29 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
 }
 
+/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
+static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
+{
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
+}
+
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
+    specdec_hooks hooks = e->config.hooks;
     specdec_result r = SPECDEC_OK;
     int i;
 
+    if (SPECDEC__CLUSTER && e->link) {
+        hooks.progress = specdec__engine_loads;
+        hooks.user_data = e;
+    }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
     return r;
 }
 
@@ -27315,7 +27717,7 @@ static int specdec__ranks_state(specdec__ranks *ranks)
     if (link->flight_count && link->flights[0].back)
         state |= SPECDEC__PIPE_BACK;
     ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes)
+    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
         state |= SPECDEC__PIPE_TAKES;
     return state;
 }
@@ -27332,17 +27734,19 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
         double pause = SPECDEC__WIRE_PAUSE;
 
         if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
-            SPECDEC__LOAD(ranks->stage.context->pool->cancel))
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
             return state;
         if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
             pause = pipe->takes - now;
         if (pipe->wake > 0 && pipe->wake - now < pause)
             pause = pipe->wake - now;
         if (pause > 0)
-            link->cluster.wait(link->cluster.user_data, pause);
+            specdec__link_wait(link, pause);
     }
 }
 
+/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
 static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
@@ -27350,9 +27754,15 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
-        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+        if (specdec__link_any_cancelled(link)) {
+            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
     if (link->failed.code) {
+        specdec__link_sweep(link);
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
@@ -28967,6 +29377,23 @@ static void specdec__engine_wrote(specdec *t, double now)
         specdec__engine_release(t);
 }
 
+/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
+   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
+static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+{
+    int i;
+
+    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
+            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+        else
+            specdec__view_unreserve(&t->view, &e->target.kv);
+    }
+}
+
 /* Runs the step that was made up. */
 static void specdec__engine_run(specdec__engine *e, double start)
 {
@@ -28982,10 +29409,9 @@ static void specdec__engine_run(specdec__engine *e, double start)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+    if (e->verify(&e->target, &batch, &error)) {
         e->target.threads = e->config.threads;
-        specdec__ahead_forget(e->members[0], e->members[0]->count);
-        specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
+        specdec__engine_undo(e, &error);
         return;
     }
     e->target.threads = e->config.threads;
@@ -29745,7 +30171,7 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
         else if (!link->failed.code && specdec__guesser_work(e))
             link->working += specdec__os_seconds() - start;
         else if (!link->failed.code)
-            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
     return SPECDEC_DONE;
 }
@@ -29757,6 +30183,21 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+
+/* A step of an engine. In a cluster a text that waits for it may be cancelled, whether it takes part or not. */
+static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+{
+    if (SPECDEC__CLUSTER && e->link)
+        e->link->caller = t ? &t->cancel : NULL;
+    specdec__pipe_drain(e);
+    if (e->member_count)
+        specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+    if (e->member_count)
+        specdec__engine_run(e, start);
+    if (SPECDEC__CLUSTER && e->link)
+        e->link->caller = NULL;
+}
 
 /* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
    has. Errors are those of t; what goes wrong with others they are told by their next call. */
@@ -29782,15 +30223,11 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         }
     }
     specdec__engine_gather(e, t);
-    specdec__engine_lead(e);
-    if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start)) {
-        specdec__pipe_drain(e);
-        if (e->member_count)
-            specdec__engine_draft(e);
-        specdec__engine_reserve(e);
-        if (e->member_count)
-            specdec__engine_run(e, start);
-        else if (!t)
+    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
+        specdec__engine_lead(e);
+        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
+            specdec__engine_turn(e, t, start);
+        if (!t && !e->member_count)
             return SPECDEC_DONE;
     }
     if (t) {
@@ -30012,6 +30449,7 @@ specdec_result specdec_serve(specdec *t)
         return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
                  : SPECDEC_ERROR_ARGUMENT;
     t->engine->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
     result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
@@ -31157,6 +31595,312 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->products_per_token = m->weight_products;
     info->gguf = &m->gguf;
     return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/fields: settings and configuration by name, and whether caller and implementation have the same structures.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
+    {name, SPECDEC_FIELD_##kind, settings, offsetof(specdec_config, member), sizeof(((specdec_config *)0)->member), \
+     low, high, words, help},
+#define SPECDEC__FIELD_OF_SETTINGS(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, settings.member, kind, low, high, words, help, 1)
+#define SPECDEC__FIELD_OF_CONFIG(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, member, kind, low, high, words, help, 0)
+
+const specdec_field *specdec_get_field(int i)
+{
+    static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
+                                               SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
+
+    return i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+}
+
+/* The place of a text in words, "a|b"; -1: it is none of them. */
+static int specdec__field_word(const char *words, const char *text)
+{
+    const size_t length = strlen(text);
+    int i;
+
+    for (i = 0;; i++) {
+        size_t size = 0;
+
+        while (words[size] && words[size] != '|')
+            size++;
+        if (size == length && memcmp(words, text, size) == 0)
+            return i;
+        if (!words[size])
+            return -1;
+        words += size + 1;
+    }
+}
+
+/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+static const char *specdec__field_digits(const char *text, uint64_t *value)
+{
+    const char *first = text;
+
+    for (*value = 0; *text >= '0' && *text <= '9'; text++) {
+        const unsigned digit = (unsigned)(*text - '0');
+
+        if (*value > (UINT64_MAX - digit) / 10)
+            return NULL;
+        *value = *value * 10 + digit;
+    }
+    return text == first ? NULL : text;
+}
+
+/* The number of a text such as -12. Returns 0 when it is none. */
+static int specdec__field_integer(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    uint64_t digits;
+    const char *end = specdec__field_digits(text + negative, &digits);
+
+    if (!end || *end || digits > INT32_MAX)
+        return 0;
+    *value = negative ? -(double)digits : (double)digits;
+    return 1;
+}
+
+/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+   is none. */
+static int specdec__field_real(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    double number = 0;
+    int digits = 0, scale = 0, point = 0;
+    uint64_t exponent = 0;
+
+    for (text += negative; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        const int fits = number < 1e14; /* what lies behind is below a float's bits */
+
+        if (*text == '.') {
+            point = 1;
+            continue;
+        }
+        number = fits ? number * 10 + (*text - '0') : number;
+        scale += fits ? -point : !point;
+        digits++;
+    }
+    if (digits && (*text == 'e' || *text == 'E')) {
+        const int down = text[1] == '-';
+
+        text = specdec__field_digits(text + 1 + (down || text[1] == '+'), &exponent);
+        if (!text || exponent > 400)
+            return 0;
+        scale += down ? -(int)exponent : (int)exponent;
+    }
+    for (exponent = 1, *value = 1; (int)exponent <= scale || (int)exponent <= -scale; exponent++)
+        *value = *value < 1e300 ? *value * 10 : *value;
+    *value = (negative ? -number : number) * (scale > 0 ? *value : 1) / (scale < 0 ? *value : 1);
+    return digits && !*text;
+}
+
+/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+static int specdec__field_holds(const specdec_field *field, double value)
+{
+    if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
+        return 0;
+    return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
+}
+
+/* Says what a field takes, which is not this text. */
+static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
+{
+    if (field->kind == SPECDEC_FIELD_POINTER)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
+    if (field->words)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s, not %s", field->name, field->words, text);
+    if (field->kind == SPECDEC_FIELD_SWITCH)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes on or off, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_SEED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a whole number, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_LIST)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %d to %d bytes, %d times at most: not %s",
+                             field->name, (int)field->low, (int)field->high, (int)(field->size / sizeof(char *)), text);
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a %snumber from %d to %d%s, not %s", field->name,
+                         field->kind == SPECDEC_FIELD_INTEGER ? "whole " : "", (int)field->low, (int)field->high,
+                         field->low > 0 ? ", or 0" : "", text);
+}
+
+/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
+{
+    const size_t length = strlen(text);
+    const char *taken;
+    size_t at;
+
+    if ((double)length < field->low || (double)length > field->high)
+        return 0;
+    for (at = 0; at < field->size; at += sizeof taken) {
+        memcpy(&taken, member + at, sizeof taken);
+        if (!taken) {
+            memcpy(member + at, &text, sizeof text);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Sets an int, or an enumeration, which is as large. */
+static int specdec__field_put(unsigned char *member, int value)
+{
+    memcpy(member, &value, sizeof value);
+    return 1;
+}
+
+/* Sets the member of a field. Returns 0 when it does not take that text. */
+static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
+{
+    double value = 0;
+    uint64_t seed;
+    float real;
+    int which;
+
+    switch (field->kind) {
+    case SPECDEC_FIELD_INTEGER:
+        return specdec__field_integer(text, &value) && specdec__field_holds(field, value) &&
+               specdec__field_put(member, (int)value);
+    case SPECDEC_FIELD_REAL:
+        if (!specdec__field_real(text, &value) || !specdec__field_holds(field, value))
+            return 0;
+        real = (float)value;
+        memcpy(member, &real, sizeof real);
+        return 1;
+    case SPECDEC_FIELD_SEED:
+        text = specdec__field_digits(text, &seed);
+        if (!text || *text)
+            return 0;
+        memcpy(member, &seed, sizeof seed);
+        return 1;
+    case SPECDEC_FIELD_SWITCH:
+        which = specdec__field_word("0|1|off|on|false|true", text);
+        return which >= 0 && specdec__field_put(member, which % 2);
+    case SPECDEC_FIELD_CHOICE:
+        which = specdec__field_word(field->words, text);
+        return which >= 0 && specdec__field_put(member, which);
+    case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
+    case SPECDEC_FIELD_NAME:
+        if (specdec__field_word(field->words, text) < 0)
+            return 0;
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_WORD:
+    case SPECDEC_FIELD_FILE:
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_POINTER:
+    default: return 0;
+    }
+}
+
+/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
+                                         specdec_error *error)
+{
+    const specdec_field *field;
+    unsigned char *member;
+    int i = 0;
+
+    if (!block || !name)
+        return specdec__is_missing(error);
+    while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
+        i++;
+    if (!field)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no %s named %s",
+                             settings ? "setting" : "field of a configuration", name);
+    member = (unsigned char *)block + (field->at - from);
+    if (!text && field->kind != SPECDEC_FIELD_POINTER)
+        memset(member, 0, field->size);
+    else if (!specdec__field_store(field, member, text ? text : ""))
+        return specdec__field_refuse(field, text ? text : "", error);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text, specdec_error *error)
+{
+    return specdec__field_set(config, 0, 0, name, text, error);
+}
+
+specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                    specdec_error *error)
+{
+    return specdec__field_set(settings, offsetof(specdec_config, settings), 1, name, text, error);
+}
+
+/* --- structures --------------------------------------------------------------------------------------------------- */
+
+specdec_result specdec_check_layout(uint64_t layout, specdec_error *error)
+{
+    const int version = (int)(layout >> 32);
+
+    if (layout == SPECDEC_LAYOUT)
+        return SPECDEC_OK;
+    if (version != SPECDEC_VERSION_NUMBER)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with specdec.h %d.%d.%d, this is "
+                             "%s", version / 10000, version / 100 % 100, version % 100, SPECDEC_VERSION);
+    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with structures of other sizes than "
+                         "this specdec.h has");
+}
+
+size_t specdec_size_of(const char *structure)
+{
+    static const struct {
+        const char *name;
+        size_t size;
+    } sizes[] = {
+#define SPECDEC__SIZE(type) {#type, sizeof(type)},
+        SPECDEC_STRUCTURES(SPECDEC__SIZE)
+#undef SPECDEC__SIZE
+    };
+    size_t i;
+
+    for (i = 0; structure && i < SPECDEC__COUNT(sizes); i++)
+        if (strcmp(sizes[i].name, structure) == 0)
+            return sizes[i].size;
+    return 0;
+}
+
+specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                             specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config, void *memory,
+                                    size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && engine)
+        *engine = NULL;
+    return result ? result : specdec_init(engine, config, memory, bytes, error);
+}
+
+specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                   specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_model_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model, const specdec_config *config,
+                                          void *memory, size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && model)
+        *model = NULL;
+    return result ? result : specdec_model_init(model, config, memory, bytes, error);
 }
 
 SPECDEC__FOR_SPEED

@@ -234,6 +234,7 @@ specdec_result specdec_serve(specdec *t)
         return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
                  : SPECDEC_ERROR_ARGUMENT;
     t->engine->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
     result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;

@@ -28,26 +28,19 @@
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
-#define SPECDEC__ENGINE_LIMITS(X) \
-    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
-    X(context, 0, 1 << 24) \
-    X(batch, 0, 512) \
-    X(texts, 0, SPECDEC_MAX_TEXTS) \
-    X(forks, 0, 1 << 24) \
-    X(fork_depth, 0, 8) \
-    X(cache, 0, 1 << 30) \
-    X(slice, 0, 1 << 30) \
-    X(history, 0, 1 << 24) \
-    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
-    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
-    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
-    X(async, -1, SPECDEC_MAX_THREADS - 1) \
-    X(retrieval, 16, 1 << 24) \
-    X(retrieval_chunk, 0, SPECDEC__KEYS) \
-    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
-    X(tree_size, 2, SPECDEC__MAX_TREE) \
-    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+/* Rows of the fields that are whole numbers: their range. The first is a model's, too. */
+#define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
+    {#member, (int)offsetof(specdec_config, member), low, high},
+#define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_SWITCH(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_NAME(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_WORD(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_FILE(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_POINTER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
+    SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
+
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
 /* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
@@ -56,9 +49,7 @@ static specdec_result specdec__engine_check(const specdec_config *c, int for_mod
         const char *name;
         int at, least, most; /* at: bytes from the configuration's first */
     } limits[] = {
-#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
-        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
-#undef SPECDEC__ENGINE_LIMIT
+        SPECDEC_CONFIG_FIELDS(SPECDEC__ENGINE_LIMIT)
     };
     int i, value;
 
@@ -513,8 +504,10 @@ static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
         specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
     }
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.views; i++) {
         link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
+    }
     e->link = link;
     e->ranks = ranks;
     ranks->link = link;
@@ -575,14 +568,29 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
 }
 
+/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
+static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
+{
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
+}
+
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
+    specdec_hooks hooks = e->config.hooks;
     specdec_result r = SPECDEC_OK;
     int i;
 
+    if (SPECDEC__CLUSTER && e->link) {
+        hooks.progress = specdec__engine_loads;
+        hooks.user_data = e;
+    }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
     return r;
 }
 
