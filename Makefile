@@ -84,6 +84,9 @@ $(BUILD)/%$(EXE): tools/%.c $(HEADERS) | $(BUILD)
 $(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
+# Undefined behaviour becomes a trap, which needs no library.
+$(BUILD)/test_arguments$(EXE): private COMPILE += -fsanitize=undefined -fsanitize-undefined-trap-on-error
+
 # Sources that others include.
 $(BUILD)/test_api: tests/fuzz_api.c
 $(BUILD)/test_chat: examples/specdec.c
@@ -111,7 +114,7 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 tests: $(TESTS)
 
 # Two at a time those that do not watch the clock.
-BESIDE = chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide save settings tree_tables triforce \
+BESIDE = arguments chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide save settings tree_tables triforce \
     verify
 BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
 RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(filter-out $(BESIDE_TESTS),$(TESTS)) \

@@ -504,18 +504,18 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
 
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    return specdec_prompt_logits(t, tokens, count, NULL);
+    specdec_result result = specdec__check_call(t, 1);
+
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    specdec_result result = specdec__check_call(t, 1);
-
+    specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result
-                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
@@ -566,6 +566,20 @@ static size_t specdec__chat_end_turn(const specdec *t)
     return needed;
 }
 
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
     size_t needed = 0;
@@ -581,6 +595,8 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
                              "the model names no chat format that is known: config.chat_format chooses one");
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
     if (t->handed_out)
         needed = specdec__chat_end_turn(t);
     result = specdec__chat_render(t->engine->chat, specdec__chat_end(&t->model->vocab), t->handed_out > 0, messages,

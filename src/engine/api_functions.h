@@ -289,7 +289,7 @@ const char *specdec_isa_name(int index)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+    for (i = 0; index >= 0 && i < SPECDEC__COUNT(specdec__isas); i++)
         if (specdec__isas[i].fill && specdec__isas[i].present() && index-- == 0)
             return specdec__isas[i].name;
     return NULL;

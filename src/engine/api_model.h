@@ -155,6 +155,8 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
         return specdec__is_missing(error);
+    if (count < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
