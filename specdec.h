@@ -16655,22 +16655,21 @@ typedef struct specdec__room {
     int length; /* keys of a view, at most */
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
+    int nodes;  /* that all views together have slots for behind their keys, at most */
 } specdec__room;
 
-/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
-   pages, for the last page of each, which is its own. */
+/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
+   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
+   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
+   sum. A window never needs more than all keys do. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
-    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 ? room->keys : room->length);
 
-    keys += 2 * room->most;
-    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
-        own = 0;
-        keys = specdec__min_int(room->length + 2 * room->most,
-                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
-        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
-    }
-    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
+    return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
@@ -23252,6 +23251,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.most = specdec__max_int(nodes, r->most);
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
@@ -24403,6 +24403,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -24812,6 +24813,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec__room room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
@@ -24819,18 +24821,19 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
         return result;
+    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
-                          target->kv.type, setup->room, (int)size, arena);
+                          target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
     m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
-    for (i = 0; i < setup->room->views; i++) {
+    for (i = 0; i < room.views; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, setup->room, arena);
+        specdec__context_view(&t->view, &room, arena);
         t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
     }
     m->levels.logits = m->context.logits;
@@ -26642,12 +26645,13 @@ static void specdec__engine_room(specdec__engine *e)
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+    room->nodes = 2 * room->most;
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1};
+    static const specdec__room none = {1, 1, 1, 1, 2};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }

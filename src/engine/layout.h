@@ -450,12 +450,13 @@ static void specdec__engine_room(specdec__engine *e)
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+    room->nodes = 2 * room->most;
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1};
+    static const specdec__room none = {1, 1, 1, 1, 2};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }
