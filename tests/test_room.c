@@ -244,7 +244,7 @@ static int fill_engine(const specdec_config *c)
             fprintf(stderr, "%s\n", specdec_error_text(text[i]));
     }
     for (i = 0; i < m.first->engine->drafter_count && !bad; i++)
-        bad += !draft_fits(&m.first->engine->drafters[i], c->texts, c->tree_size);
+        bad += !draft_fits(&m.first->engine->drafters[i], c->texts, m.first->engine->config.tree_size);
     close_machine(&m);
     return bad;
 }
@@ -270,7 +270,7 @@ static void choose_drafts(specdec_config *c, int kind, int way)
 
 static void walk_engines(int deep)
 {
-    static const int batches[] = {1, 2, 17, 64}, trees[] = {2, 5, 32, 64};
+    static const int batches[] = {1, 2, 17, 64}, trees[] = {0, 2, 5, 64};
     specdec_config c;
     int context, texts, batch, tree, kind, way, bad = 0, count = 0;
 
@@ -303,6 +303,44 @@ static void walk_engines(int deep)
     printf("    %d engines\n", count);
     CHECK(count > 100);
     CHECK_EQUAL_INT(bad, 0);
+}
+
+/* Where nothing drafts, buffers hold no rows of a tree, unless the caller asks for one: for specdec_logits, say. */
+static void plain_engines(void)
+{
+    static const int32_t tokens[] = {5, 6, 7}, parents[] = {-1, 0, 1};
+    size_t bytes[3];
+    specdec_config c;
+    machine m;
+    int i;
+
+    TEST("an engine that does not draft pays for no tree");
+    memset(&c, 0, sizeof c);
+    c.target = source_of(&models[LLAMA]);
+    c.threads = 1;
+    c.context = 100;
+    c.drafting = SPECDEC_DRAFT_OFF;
+    for (i = 0; i < 3; i++) {
+        c.batch = 1 + (i == 1);
+        c.tree_size = i == 2 ? 32 : 0;
+        CHECK(!specdec_memory_needed(&c, &bytes[i], &failure));
+        if (!open_machine(&m, &c))
+            continue;
+        CHECK_EQUAL_INT(m.first->engine->target.most, i == 2 ? 33 : i + 2);
+        CHECK(!specdec_prompt_tokens(m.first, tokens, 3));
+        CHECK_EQUAL_INT(specdec_logits(m.first, tokens, parents, 3, NULL), i == 2 ? SPECDEC_OK : SPECDEC_ERROR_ARGUMENT);
+        CHECK_EQUAL_INT(specdec_logits(m.first, tokens, parents, 1, NULL), SPECDEC_OK);
+        close_machine(&m);
+    }
+    CHECK(bytes[0] < bytes[1] && bytes[1] < bytes[2]);
+    CHECK(bytes[2] - bytes[0] > 30 * 301 * sizeof(float)); /* rows of logits */
+    c.tree_size = 0;
+    c.batch = 1;
+    c.texts = 5; /* a root each */
+    if (open_machine(&m, &c)) {
+        CHECK_EQUAL_INT(m.first->engine->target.most, 6);
+        close_machine(&m);
+    }
 }
 
 /* Saved texts of an engine find room in a new one of the same size, whatever its steps are, in any order. */
@@ -376,5 +414,6 @@ int main(void)
     bound_caches();
     walk_engines(getenv("SPECDEC_ROOM_DEEP") != NULL);
     walk_loads();
+    plain_engines();
     return check_report("test_room");
 }
