@@ -381,7 +381,8 @@ typedef struct specdec_config {
     specdec_policy policy;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
-    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
+                                   to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
     const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
     specdec_hooks hooks;
@@ -16824,22 +16825,21 @@ typedef struct specdec__room {
     int length; /* keys of a view, at most */
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
+    int nodes;  /* that all views together have slots for behind their keys, at most */
 } specdec__room;
 
-/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
-   pages, for the last page of each, which is its own. */
+/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
+   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
+   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
+   sum. A window never needs more than all keys do. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
-    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 ? room->keys : room->length);
 
-    keys += 2 * room->most;
-    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
-        own = 0;
-        keys = specdec__min_int(room->length + 2 * room->most,
-                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
-        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
-    }
-    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
+    return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
@@ -21381,7 +21381,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     uint64_t row = specdec__sample_noise_row(seed, position);
     int i, held = 0;
 
-    if (!candidates || !best || k < 1)
+    if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
         held = specdec__sample_try(best, held, k, candidates->items[i], row);
@@ -23646,6 +23646,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.most = specdec__max_int(nodes, r->most);
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
@@ -24797,6 +24798,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -25206,6 +25208,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec__room room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
@@ -25213,18 +25216,19 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
         return result;
+    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
-                          target->kv.type, setup->room, (int)size, arena);
+                          target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
     m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
-    for (i = 0; i < setup->room->views; i++) {
+    for (i = 0; i < room.views; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, setup->room, arena);
+        specdec__context_view(&t->view, &room, arena);
         t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
     }
     m->levels.logits = m->context.logits;
@@ -26718,6 +26722,57 @@ static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *
     return SPECDEC_OK;
 }
 
+/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+
+/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
+}
+
+/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
+    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
+
+    return kind && kind->afar && afar ? kind->afar : kind;
+}
+
+/* Whether a source that a kind of drafter cannot do without is there. */
+static int specdec__engine_given(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    const specdec_source *source = specdec__engine_source(c, kind);
+
+    return !source || kind->optional || specdec__source_given(source);
+}
+
+/* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
+static int specdec__engine_wants(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__engine_kind(c, drafting);
+    int value = 1;
+
+    if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
+        return (int)c->drafting == drafting;
+    if (kind->asked)
+        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    return value && specdec__engine_given(c, kind);
+}
+
+/* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
+   alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+static int specdec__engine_tree_size(const specdec_config *c)
+{
+    const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
+    int i, drafters = specdec__in_cluster(c);
+
+    for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++)
+        drafters += specdec__engine_wants(c, i);
+    return alone ? alone->size : drafters ? 32 : 1;
+}
+
 /* Fills in the defaults and refuses what is out of range. */
 static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
 {
@@ -26745,7 +26800,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
+    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(c);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
@@ -26782,9 +26837,6 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
-
-/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
-static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
 
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
    gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
@@ -26891,12 +26943,6 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* Where the model of a kind of drafter comes from; NULL: it needs none. */
-static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
-{
-    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
-}
-
 /* A drafter goes on while the target verifies, on threads that were started for that. */
 static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
@@ -26962,25 +27008,6 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     return result;
 }
 
-/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
-{
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
-    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
-
-    return kind && kind->afar && afar ? kind->afar : kind;
-}
-
-/* Whether auto is to look at a kind of drafter. */
-static int specdec__engine_asks(const specdec_config *c, const specdec__drafter_kind *kind)
-{
-    int value = 1;
-
-    if (kind->asked)
-        memcpy(&value, (const char *)c + kind->asked, sizeof value);
-    return value != 0;
-}
-
 /* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
    draws children from a distribution, the target draws for itself, whatever rule was chosen. */
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
@@ -26992,16 +27019,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
-        const specdec_source *source = kind ? specdec__engine_source(c, kind) : NULL;
-        const int named = (int)c->drafting == i;
-        const int given = !source || kind->optional || specdec__source_given(source);
 
-        if (!kind && named)
+        if (!specdec__engine_wants(c, i))
+            continue;
+        if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given || !specdec__engine_asks(c, kind))))
-            continue;
-        if (!given)
+        if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
         if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
@@ -27027,12 +27051,13 @@ static void specdec__engine_room(specdec__engine *e)
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+    room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1};
+    static const specdec__room none = {1, 1, 1, 1, 2};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }
@@ -30719,18 +30744,18 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
 
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    return specdec_prompt_logits(t, tokens, count, NULL);
+    specdec_result result = specdec__check_call(t, 1);
+
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    specdec_result result = specdec__check_call(t, 1);
-
+    specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result
-                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
@@ -30781,6 +30806,20 @@ static size_t specdec__chat_end_turn(const specdec *t)
     return needed;
 }
 
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
     size_t needed = 0;
@@ -30796,6 +30835,8 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
                              "the model names no chat format that is known: config.chat_format chooses one");
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
     if (t->handed_out)
         needed = specdec__chat_end_turn(t);
     result = specdec__chat_render(t->engine->chat, specdec__chat_end(&t->model->vocab), t->handed_out > 0, messages,
@@ -31262,6 +31303,8 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
         return specdec__is_missing(error);
+    if (count < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
@@ -31556,7 +31599,7 @@ const char *specdec_isa_name(int index)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+    for (i = 0; index >= 0 && i < SPECDEC__COUNT(specdec__isas); i++)
         if (specdec__isas[i].fill && specdec__isas[i].present() && index-- == 0)
             return specdec__isas[i].name;
     return NULL;
