@@ -231,7 +231,8 @@ typedef struct specdec_hooks {
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
+       lacks may spoil the text. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
@@ -1629,7 +1630,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
 specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 {
-    char line[160];
+    char line[200];
     specdec__writer w = specdec__writer_to(line, sizeof line);
     va_list arguments;
 
@@ -12731,6 +12732,49 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+
+/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
+   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
+{
+    const size_t width = strlen(b);
+    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+
+    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
+        return SPECDEC__NAME_MOST;
+    for (j = 0; j <= width; j++)
+        row[j] = j;
+    for (i = 1; i <= a.size; i++) {
+        size_t before = row[0]++;
+
+        for (j = 1; j <= width; j++) {
+            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+
+            before = row[j];
+            best = best < before + 1 ? best : before + 1;
+            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+        }
+    }
+    return row[width];
+}
+
+/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
+   specdec__name_far. */
+static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
+                                               const char **nearest)
+{
+    const size_t distance = specdec__name_distance(name, known);
+
+    if (distance < *least) {
+        *least = distance;
+        *nearest = known;
+    }
+}
+
+/* The distance from which on a name is not near: a third of it is different. */
+static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+
 
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
@@ -13174,15 +13218,92 @@ enum {
 };
 
 #define SPECDEC__VOCAB_MAX_TOKENS (1 << 24)
-#define SPECDEC__VOCAB_MAX_ENDS 16
+#define SPECDEC__VOCAB_MAX_ENDS 64
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* a longer text is refused; places in a text are 32 bits wide */
 #define SPECDEC__TEXT_NONE UINT32_MAX
 #define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
 
-/* Tokens that end a text wherever they exist as control or user-defined tokens. The latter count as control tokens,
-   as llama.cpp has it: what ends an answer is no part of its text. */
-static const char *const specdec__vocab_end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>"};
+/* What a text says of its token, whatever the token's type is, as llama.cpp has it. */
+enum {
+    SPECDEC__MARK_NONE,
+    SPECDEC__MARK_CONTROL, /* a control token */
+    SPECDEC__MARK_ENDS,    /* a control token that ends a text */
+    SPECDEC__MARK_TURN,    /* the same, unless the vocabulary has tokens that end messages better: then user-defined */
+    SPECDEC__MARK_CLOSES,  /* the same, unless the vocabulary ends texts by a call of a tool: then plain text */
+    SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
+};
+
+/* What other tokens of a vocabulary must know: which of these it has. */
+enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
+
+static const struct specdec__vocab_mark {
+    const char *text;
+    unsigned char kind, has;
+} specdec__vocab_marks[] = {
+    {"<|im_end|>", SPECDEC__MARK_ENDS, 0},
+    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0},
+    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0},
+    {"<|end|>", SPECDEC__MARK_TURN, 0},
+    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0},
+    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0},
+    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0},
+    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0},
+    {"<eos>", SPECDEC__MARK_ENDS, 0},
+    {"</s>", SPECDEC__MARK_CLOSES, 0},
+    {"<EOT>", SPECDEC__MARK_ENDS, 0},
+    {"_<EOT>", SPECDEC__MARK_ENDS, 0},
+    {"[EOT]", SPECDEC__MARK_ENDS, 0},
+    {"[EOS]", SPECDEC__MARK_ENDS, 0},
+    {"[e~[", SPECDEC__MARK_ENDS, 0},
+    {"<turn|>", SPECDEC__MARK_ENDS, 0},
+    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL},
+    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN},
+    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
+    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
+    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH},
+    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0},
+    /* between files of a prompt that has gaps to fill: an answer that writes one has ended */
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0},
+    /* the gap of such a prompt: before it, behind it, what fills it */
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0},
+    /* gpt-oss */
+    {"<|channel|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|message|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|start|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0}};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
@@ -13191,7 +13312,10 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
+    int32_t fim[3];               /* what pads, separates repositories and files in prompts with gaps; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags */
+    int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
+    int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
     int strips_space;             /* white space behind most special tokens is dropped */
     int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
     const unsigned char *texts;   /* the string array in the file */
@@ -13241,27 +13365,58 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* Is this text one of those that end texts? */
-static int specdec__vocab_is_end_text(specdec__bytes text)
+/* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
+static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_end_texts); i++)
-        if (specdec__bytes_are(text, specdec__vocab_end_texts[i]))
-            return 1;
-    return 0;
+    if (text.size < 4 || text.size > 40 || !memchr("<[_\xe2", text.data[0], 4) ||
+        !memchr(">][", text.data[text.size - 1], 3))
+        return NULL;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_marks); i++)
+        if (specdec__bytes_are(text, specdec__vocab_marks[i].text))
+            return &specdec__vocab_marks[i];
+    return NULL;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
+/* SPECDEC__MARK_... of a text in this vocabulary. */
+static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
+{
+    const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
+    const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
+
+    if (!row)
+        return SPECDEC__MARK_NONE;
+    if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
+        return SPECDEC__MARK_SHOWN;
+    return row->kind;
+}
+
+/* Does this text end texts? */
+static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
+{
+    const int mark = specdec__vocab_mark(v, text);
+
+    return mark == SPECDEC__MARK_CLOSES ? !(v->has & SPECDEC__MARK_TOOL)
+                                        : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
+}
+
+/* SPECDEC__TOKEN_... of a token with this text; some texts say it by
+   themselves; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
+    const int mark = specdec__vocab_mark(v, text);
     int32_t i = (int32_t)id;
 
+    if (mark == SPECDEC__MARK_SHOWN)
+        return SPECDEC__TOKEN_USER_DEFINED;
+    if (mark == SPECDEC__MARK_CLOSES && v->has & SPECDEC__MARK_TOOL)
+        return SPECDEC__TOKEN_NORMAL;
+    if (mark)
+        return SPECDEC__TOKEN_CONTROL;
     if (v->types) {
         uint32_t type = specdec__load_u32(v->types + (size_t)id * 4);
 
-        if (type == SPECDEC__TOKEN_USER_DEFINED && specdec__vocab_is_end_text(text))
-            return SPECDEC__TOKEN_CONTROL;
         return type <= SPECDEC__TOKEN_BYTE ? (int)type : (int)SPECDEC__TOKEN_UNDEFINED;
     }
     if (i == v->bos || i == v->eos || i == v->eot || i == v->eom)
@@ -13805,6 +13960,49 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
 
+/* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
+   that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
+   tokenizer has made (or, for those of which no file was at hand, by a special one). Some have ways that are not
+   read: these are refused by name. */
+static const struct {
+    uint32_t merges, id;
+    const char *text, *words;
+} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
+                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
+                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
+                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
+                            {48872, 30000, "(\"+", "starcoder"},
+                            {48891, 30000, "tracing", "refact"},
+                            {50009, 0, "<|endoftext|>", "olmo"},
+                            {269443, 3, "[INST]", "tekken"},
+                            {100000, 100257, "<|endoftext|>", "dbrx"},
+                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
+                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
+                            {318088, 151329, "<|endoftext|>", "glm4"},
+                            {31757, 10000, "IGN", "deepseek-coder"}};
+
+/* The row with this name; NULL: there is none. */
+static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
+            return &specdec__vocab_words_known[i];
+    return NULL;
+}
+
+/* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
+static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
+{
+    size_t i, least = specdec__name_far(name);
+    const char *nearest = "";
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+    return nearest;
+}
+
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -13967,20 +14165,17 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
+/* Reads tokenizer.ggml.model, and sets the defaults that go with it. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
-    specdec__bytes model, words;
+    specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
-    size_t i;
 
-    if (!result)
-        result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
     if (result)
         return result;
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
-    v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+    v->bos = v->eos = v->eot = v->eom = v->unknown = v->fim[0] = v->fim[1] = v->fim[2] = -1;
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -13999,13 +14194,58 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
     v->model = SPECDEC__VOCAB_BPE;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
-        if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
-            v->words = &specdec__vocab_words_known[i];
+    return SPECDEC_OK;
+}
+
+/* The token with this id, by a walk over the texts before it: before there are indexes. */
+static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+
+    while (id--)
+        specdec__cursor_string(&c);
+    return specdec__cursor_string(&c);
+}
+
+/* The pre-tokenizer of a vocabulary that is known by how many merges it has and by one of its tokens; NULL: none. */
+static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
+        if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
+            specdec__bytes_are(specdec__vocab_walk_to(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
+            return specdec__vocab_known[i].words;
+    return NULL;
+}
+
+/* Reads tokenizer.ggml.pre, or tells it from the vocabulary where the file does not say it: older converters left it
+   out, or wrote "default". What is not recognised is cut as GPT-2 does, and noted. */
+static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    specdec__gguf_value merges;
+    specdec__bytes words;
+    specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
+    const char *known;
+
+    if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
+        return result;
+    v->words_given = words.data && !specdec__bytes_are(words, "default");
+    if (!v->words_given) {
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
+        if (result)
+            return result;
+        known = specdec__vocab_recognise(v, merges.items ? merges.count : 0);
+        v->words_given = known ? 0 : -1;
+        words.data = (const unsigned char *)(known ? known : "gpt-2");
+        words.size = strlen(known ? known : "gpt-2");
+    }
+    v->words = specdec__words_named(words);
     if (!v->words)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known",
-                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
+                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
+                             *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
 }
@@ -14047,6 +14287,9 @@ static const struct {
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
+    {"tokenizer.ggml.fim_pad_token_id", offsetof(specdec__vocab, fim), 0},
+    {"tokenizer.ggml.fim_rep_token_id", offsetof(specdec__vocab, fim) + sizeof(int32_t), 0},
+    {"tokenizer.ggml.fim_sep_token_id", offsetof(specdec__vocab, fim) + 2 * sizeof(int32_t), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -14143,12 +14386,19 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts once, and notes what can be known without indexes. */
+/* Walks over all token texts twice, and notes what can be known without indexes: first what the types of some tokens
+   depend on. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id;
 
+    for (id = 0; id < v->count; id++) {
+        const struct specdec__vocab_mark *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+
+        v->has |= row ? row->has : 0;
+    }
+    c = specdec__cursor_over(v->texts, v->texts_size);
     v->cuts_at_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -14242,10 +14492,17 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
+/* Adds a token that ends texts, unless its text says that it does not. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
-    if (id >= 0 && !specdec__vocab_is_end(v, id) && v->end_count < SPECDEC__VOCAB_MAX_ENDS)
-        v->ends[v->end_count++] = id;
+    const struct specdec__vocab_mark *row =
+        id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
+
+    if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+        (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
+         !specdec__vocab_ends_texts(v, specdec__vocab_text(v, (uint32_t)id))))
+        return;
+    v->ends[v->end_count++] = id;
 }
 
 /* The tokens that end a text: those the file names and the well-known ones. */
@@ -14256,8 +14513,10 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     specdec__vocab_add_end(v, v->eos);
     specdec__vocab_add_end(v, v->eot);
     specdec__vocab_add_end(v, v->eom);
+    for (i = 0; i < 3; i++)
+        specdec__vocab_add_end(v, v->fim[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_is_end_text(specdec__vocab_text(v, v->specials[i])))
+        if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
@@ -14319,7 +14578,9 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
     v->strips_space = specdec__vocab_is_phi3(gguf);
-    result = specdec__vocab_read_ids(v, gguf, error);
+    result = specdec__vocab_read_words(v, gguf, error);
+    if (!result)
+        result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
@@ -14334,6 +14595,16 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     specdec__vocab_sort_specials(v);
     specdec__vocab_find_ends(v);
     return SPECDEC_OK;
+}
+
+/* Tells the log what of a vocabulary the file did not say. */
+static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
+{
+    if (v->words && v->words_given < 0)
+        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
+                      "cut as gpt-2 cuts it, maybe not as the model was trained");
+    else if (v->words && !v->words_given)
+        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
@@ -26948,6 +27219,7 @@ static void specdec__engine_tell(const specdec__engine *e)
 
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
     if (e->room.length > m->context)
         specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
     for (i = 0; i < e->drafter_count; i++)
@@ -30753,6 +31025,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
+    specdec__vocab_tell(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }

@@ -445,6 +445,7 @@ static int read_options(options *o, int argc, char **argv)
     c->history = HISTORY;
     c->fork_token = ""; /* a child would take a place that a line is meant for */
     c->hooks.progress = on_progress;
+    c->hooks.log = program_warn;
     status = program_read(flags, argc, argv, "many", "-m MODEL.gguf [-md DRAFT.gguf] -f FILE.jsonl [flags]",
                           "Lines in: {\"id\": any, \"prompt\": \"...\"}, or with \"messages\": [{\"role\": \"user\",\n"
                           "\"content\": \"...\"}] in place of the prompt. Lines out: {\"id\", \"text\", \"tokens\", \"stop\"}, or\n"

@@ -615,6 +615,7 @@ static int check(options *o)
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
     c->draft.copy = c->heads.copy = c->target.copy;
     c->hooks.progress = program_progress;
+    c->hooks.log = program_warn;
     return PROGRAM_GO_ON;
 }
 

@@ -139,7 +139,8 @@ typedef struct specdec_hooks {
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
+       lacks may spoil the text. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */

@@ -57,6 +57,16 @@ static PROGRAM_UNUSED int program_engine_failed(const specdec *text, specdec_res
     return program_failed(specdec_error_text(text), result == SPECDEC_ERROR_CONTEXT ? " (-c sets the context)" : "");
 }
 
+/* specdec_hooks.log: passes warnings on. */
+static PROGRAM_UNUSED void program_warn(void *user_data, const char *line)
+{
+    (void)user_data;
+    if (strncmp(line, "warning: ", 9))
+        return;
+    program_erase_bar();
+    fprintf(stderr, "%s: %s\n", program_name, line);
+}
+
 /* Says what is wrong with the command line. Returns PROGRAM_USAGE. */
 static PROGRAM_UNUSED int program_misused(const char *what, const char *argument)
 {
