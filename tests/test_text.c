@@ -1329,6 +1329,8 @@ static size_t scan_text(const char *const *stops, int count, const char *text, s
 static void test_stop(void)
 {
     static const char *const stops[] = {"ba", "abab", "abac", "c", "aabb", "<|im_end|>"};
+    static unsigned char copies[SPECDEC__STOP_ROOM];
+    static char all[SPECDEC__STOP_MAX_BYTES];
     char text[64], out[1024];
     specdec__stop_scan scan;
     unsigned char byte;
@@ -1356,10 +1358,29 @@ static void test_stop(void)
     TEST("unusable stop strings and buffers are refused");
     memset(&scan, 0, sizeof scan);
     CHECK_EQUAL_INT(specdec__stop_add(&scan, "", 0, NULL), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec__stop_add(&scan, text, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
-    for (i = 0; i < SPECDEC__STOP_MAX; i++)
+    memset(all, 'x', sizeof all);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, all, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
         CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    memset(&scan, 0, sizeof scan);
+    for (i = 0; i < SPECDEC_STOP_BYTES / SPECDEC__STOP_MAX_BYTES; i++)
+        CHECK_EQUAL_INT(specdec__stop_add(&scan, all, SPECDEC__STOP_MAX_BYTES, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    TEST("copies of stop strings may take the places of others");
+    memset(&scan, 0, sizeof scan);
+    for (i = 0; i < 6; i++)
+        CHECK_EQUAL_INT(specdec__stop_add(&scan, stops[i], strlen(stops[i]), NULL), SPECDEC_OK);
+    specdec__stop_copy(&scan, copies);
+    for (i = 0; i < 3; i++) { /* the other way around */
+        specdec__bytes moving = scan.strings[i];
+
+        scan.strings[i] = scan.strings[5 - i];
+        scan.strings[5 - i] = moving;
+    }
+    specdec__stop_copy(&scan, copies);
+    for (i = 0; i < 6; i++)
+        CHECK(strcmp((const char *)scan.strings[i].data, stops[5 - i]) == 0 && scan.strings[i].data >= copies);
     CHECK_EQUAL_INT(specdec__stop_push(&scan, (const unsigned char *)"y", 1, &byte, 1, &written, NULL),
                     SPECDEC_ERROR_BUFFER);
 }
