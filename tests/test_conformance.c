@@ -3,8 +3,9 @@
    kernels of every instruction set on what models seldom hold.
    cc -O2 -pthread -I.. test_conformance.c; SPECDEC_QUICK=1 shortens, SPECDEC_FULL=1 runs every combination. With an argument
    only the part of that name runs: see main. */
-#define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "../src/model/open.h"
+#include "../src/forward/step.h"
+#include "../src/speculation/sample.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "pages.h"

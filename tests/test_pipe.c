@@ -193,7 +193,7 @@ static void run_schedule(const specdec_config *config, int ranks, int drafts, do
     int i;
 
     memset(&w, 0, sizeof w);
-    w.cluster.net.random = seed;
+    w.cluster.net.random = seed + check_seed() * 1000003;
     w.cluster.net.late = late;
     deal_layers(&w.cluster, ranks, 6);
     if (drafts)

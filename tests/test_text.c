@@ -1,7 +1,11 @@
 /* test_text.c - promises of >>text: tokenizers equal those of llama.cpp, no text is lost, nothing breaks them. */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
-#include "specdec.h"
+#include "../src/base/os.h"
+#include "../src/text/chat.h"
+#include "../src/text/decode.h"
+#include "../src/text/load.h"
+#include "../src/text/stop.h"
+#include "../src/text/tokenize.h"
 #include "check.h"
 
 #define SEPARATOR "\n__ggml_vocab_test__\n"
