@@ -231,7 +231,8 @@ typedef struct specdec_hooks {
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
+       lacks may spoil the text. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
@@ -260,17 +261,23 @@ typedef struct specdec_sampling {
     int bias_count;
 } specdec_sampling;
 
-#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+#define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
+#define SPECDEC_STOP_BYTES 2048 /* of so many bytes in all */
+#define SPECDEC_END_TOKENS 8    /* at once */
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
-   settings replace it. */
+/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
+   until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
                                                others, and the text goes on (see specdec_tokens); 0: it ends */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
+                                               that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
+                                               unknown ids are skipped */
+    int end_token_count;
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -534,7 +541,7 @@ SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
    are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. */
+/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
@@ -587,11 +594,11 @@ SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, 
 /* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
    target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
    hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   what lies in the caller's memory: stop strings and biases. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
+   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
 SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file in the place of this one, of which stop strings and biases stay. If these are those of
-   the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
+/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
+   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
    or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
@@ -604,6 +611,10 @@ SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t 
    other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
    most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
+   for text that comes from strangers. */
+SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
 
 /* The same with token ids. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
@@ -652,6 +663,13 @@ typedef enum specdec_stop {
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
+
+/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
+   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
+   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
+   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
+   changed then. */
+SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
    those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
@@ -1799,7 +1817,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
 specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 {
-    char line[160];
+    char line[200];
     specdec__writer w = specdec__writer_to(line, sizeof line);
     va_list arguments;
 
@@ -12901,6 +12919,49 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+
+/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
+   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
+{
+    const size_t width = strlen(b);
+    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+
+    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
+        return SPECDEC__NAME_MOST;
+    for (j = 0; j <= width; j++)
+        row[j] = j;
+    for (i = 1; i <= a.size; i++) {
+        size_t before = row[0]++;
+
+        for (j = 1; j <= width; j++) {
+            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+
+            before = row[j];
+            best = best < before + 1 ? best : before + 1;
+            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+        }
+    }
+    return row[width];
+}
+
+/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
+   specdec__name_far. */
+static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
+                                               const char **nearest)
+{
+    const size_t distance = specdec__name_distance(name, known);
+
+    if (distance < *least) {
+        *least = distance;
+        *nearest = known;
+    }
+}
+
+/* The distance from which on a name is not near: a third of it is different. */
+static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+
 
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
@@ -13344,15 +13405,92 @@ enum {
 };
 
 #define SPECDEC__VOCAB_MAX_TOKENS (1 << 24)
-#define SPECDEC__VOCAB_MAX_ENDS 16
+#define SPECDEC__VOCAB_MAX_ENDS 64
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* a longer text is refused; places in a text are 32 bits wide */
 #define SPECDEC__TEXT_NONE UINT32_MAX
 #define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
 
-/* Tokens that end a text wherever they exist as control or user-defined tokens. The latter count as control tokens,
-   as llama.cpp has it: what ends an answer is no part of its text. */
-static const char *const specdec__vocab_end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>"};
+/* What a text says of its token, whatever the token's type is, as llama.cpp has it. */
+enum {
+    SPECDEC__MARK_NONE,
+    SPECDEC__MARK_CONTROL, /* a control token */
+    SPECDEC__MARK_ENDS,    /* a control token that ends a text */
+    SPECDEC__MARK_TURN,    /* the same, unless the vocabulary has tokens that end messages better: then user-defined */
+    SPECDEC__MARK_CLOSES,  /* the same, unless the vocabulary ends texts by a call of a tool: then plain text */
+    SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
+};
+
+/* What other tokens of a vocabulary must know: which of these it has. */
+enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
+
+static const struct specdec__vocab_mark {
+    const char *text;
+    unsigned char kind, has;
+} specdec__vocab_marks[] = {
+    {"<|im_end|>", SPECDEC__MARK_ENDS, 0},
+    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0},
+    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0},
+    {"<|end|>", SPECDEC__MARK_TURN, 0},
+    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0},
+    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0},
+    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0},
+    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0},
+    {"<eos>", SPECDEC__MARK_ENDS, 0},
+    {"</s>", SPECDEC__MARK_CLOSES, 0},
+    {"<EOT>", SPECDEC__MARK_ENDS, 0},
+    {"_<EOT>", SPECDEC__MARK_ENDS, 0},
+    {"[EOT]", SPECDEC__MARK_ENDS, 0},
+    {"[EOS]", SPECDEC__MARK_ENDS, 0},
+    {"[e~[", SPECDEC__MARK_ENDS, 0},
+    {"<turn|>", SPECDEC__MARK_ENDS, 0},
+    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL},
+    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN},
+    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
+    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
+    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH},
+    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0},
+    /* between files of a prompt that has gaps to fill: an answer that writes one has ended */
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0},
+    /* the gap of such a prompt: before it, behind it, what fills it */
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0},
+    /* gpt-oss */
+    {"<|channel|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|message|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|start|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0}};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
@@ -13361,7 +13499,10 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
+    int32_t fim[3];               /* what pads, separates repositories and files in prompts with gaps; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags */
+    int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
+    int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
     int strips_space;             /* white space behind most special tokens is dropped */
     int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
     const unsigned char *texts;   /* the string array in the file */
@@ -13411,27 +13552,58 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* Is this text one of those that end texts? */
-static int specdec__vocab_is_end_text(specdec__bytes text)
+/* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
+static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_end_texts); i++)
-        if (specdec__bytes_are(text, specdec__vocab_end_texts[i]))
-            return 1;
-    return 0;
+    if (text.size < 4 || text.size > 40 || !memchr("<[_\xe2", text.data[0], 4) ||
+        !memchr(">][", text.data[text.size - 1], 3))
+        return NULL;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_marks); i++)
+        if (specdec__bytes_are(text, specdec__vocab_marks[i].text))
+            return &specdec__vocab_marks[i];
+    return NULL;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
+/* SPECDEC__MARK_... of a text in this vocabulary. */
+static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
+{
+    const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
+    const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
+
+    if (!row)
+        return SPECDEC__MARK_NONE;
+    if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
+        return SPECDEC__MARK_SHOWN;
+    return row->kind;
+}
+
+/* Does this text end texts? */
+static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
+{
+    const int mark = specdec__vocab_mark(v, text);
+
+    return mark == SPECDEC__MARK_CLOSES ? !(v->has & SPECDEC__MARK_TOOL)
+                                        : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
+}
+
+/* SPECDEC__TOKEN_... of a token with this text; some texts say it by
+   themselves; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
+    const int mark = specdec__vocab_mark(v, text);
     int32_t i = (int32_t)id;
 
+    if (mark == SPECDEC__MARK_SHOWN)
+        return SPECDEC__TOKEN_USER_DEFINED;
+    if (mark == SPECDEC__MARK_CLOSES && v->has & SPECDEC__MARK_TOOL)
+        return SPECDEC__TOKEN_NORMAL;
+    if (mark)
+        return SPECDEC__TOKEN_CONTROL;
     if (v->types) {
         uint32_t type = specdec__load_u32(v->types + (size_t)id * 4);
 
-        if (type == SPECDEC__TOKEN_USER_DEFINED && specdec__vocab_is_end_text(text))
-            return SPECDEC__TOKEN_CONTROL;
         return type <= SPECDEC__TOKEN_BYTE ? (int)type : (int)SPECDEC__TOKEN_UNDEFINED;
     }
     if (i == v->bos || i == v->eos || i == v->eot || i == v->eom)
@@ -13975,6 +14147,49 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
 
+/* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
+   that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
+   tokenizer has made (or, for those of which no file was at hand, by a special one). Some have ways that are not
+   read: these are refused by name. */
+static const struct {
+    uint32_t merges, id;
+    const char *text, *words;
+} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
+                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
+                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
+                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
+                            {48872, 30000, "(\"+", "starcoder"},
+                            {48891, 30000, "tracing", "refact"},
+                            {50009, 0, "<|endoftext|>", "olmo"},
+                            {269443, 3, "[INST]", "tekken"},
+                            {100000, 100257, "<|endoftext|>", "dbrx"},
+                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
+                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
+                            {318088, 151329, "<|endoftext|>", "glm4"},
+                            {31757, 10000, "IGN", "deepseek-coder"}};
+
+/* The row with this name; NULL: there is none. */
+static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
+            return &specdec__vocab_words_known[i];
+    return NULL;
+}
+
+/* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
+static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
+{
+    size_t i, least = specdec__name_far(name);
+    const char *nearest = "";
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+    return nearest;
+}
+
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -14137,20 +14352,17 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
+/* Reads tokenizer.ggml.model, and sets the defaults that go with it. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
-    specdec__bytes model, words;
+    specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
-    size_t i;
 
-    if (!result)
-        result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
     if (result)
         return result;
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
-    v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+    v->bos = v->eos = v->eot = v->eom = v->unknown = v->fim[0] = v->fim[1] = v->fim[2] = -1;
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -14169,13 +14381,58 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
     v->model = SPECDEC__VOCAB_BPE;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
-        if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
-            v->words = &specdec__vocab_words_known[i];
+    return SPECDEC_OK;
+}
+
+/* The token with this id, by a walk over the texts before it: before there are indexes. */
+static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+
+    while (id--)
+        specdec__cursor_string(&c);
+    return specdec__cursor_string(&c);
+}
+
+/* The pre-tokenizer of a vocabulary that is known by how many merges it has and by one of its tokens; NULL: none. */
+static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
+        if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
+            specdec__bytes_are(specdec__vocab_walk_to(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
+            return specdec__vocab_known[i].words;
+    return NULL;
+}
+
+/* Reads tokenizer.ggml.pre, or tells it from the vocabulary where the file does not say it: older converters left it
+   out, or wrote "default". What is not recognised is cut as GPT-2 does, and noted. */
+static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    specdec__gguf_value merges;
+    specdec__bytes words;
+    specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
+    const char *known;
+
+    if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
+        return result;
+    v->words_given = words.data && !specdec__bytes_are(words, "default");
+    if (!v->words_given) {
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
+        if (result)
+            return result;
+        known = specdec__vocab_recognise(v, merges.items ? merges.count : 0);
+        v->words_given = known ? 0 : -1;
+        words.data = (const unsigned char *)(known ? known : "gpt-2");
+        words.size = strlen(known ? known : "gpt-2");
+    }
+    v->words = specdec__words_named(words);
     if (!v->words)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known",
-                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
+                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
+                             *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
 }
@@ -14217,6 +14474,9 @@ static const struct {
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
+    {"tokenizer.ggml.fim_pad_token_id", offsetof(specdec__vocab, fim), 0},
+    {"tokenizer.ggml.fim_rep_token_id", offsetof(specdec__vocab, fim) + sizeof(int32_t), 0},
+    {"tokenizer.ggml.fim_sep_token_id", offsetof(specdec__vocab, fim) + 2 * sizeof(int32_t), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -14313,12 +14573,19 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts once, and notes what can be known without indexes. */
+/* Walks over all token texts twice, and notes what can be known without indexes: first what the types of some tokens
+   depend on. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id;
 
+    for (id = 0; id < v->count; id++) {
+        const struct specdec__vocab_mark *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+
+        v->has |= row ? row->has : 0;
+    }
+    c = specdec__cursor_over(v->texts, v->texts_size);
     v->cuts_at_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -14412,10 +14679,17 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
+/* Adds a token that ends texts, unless its text says that it does not. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
-    if (id >= 0 && !specdec__vocab_is_end(v, id) && v->end_count < SPECDEC__VOCAB_MAX_ENDS)
-        v->ends[v->end_count++] = id;
+    const struct specdec__vocab_mark *row =
+        id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
+
+    if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+        (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
+         !specdec__vocab_ends_texts(v, specdec__vocab_text(v, (uint32_t)id))))
+        return;
+    v->ends[v->end_count++] = id;
 }
 
 /* The tokens that end a text: those the file names and the well-known ones. */
@@ -14426,8 +14700,10 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     specdec__vocab_add_end(v, v->eos);
     specdec__vocab_add_end(v, v->eot);
     specdec__vocab_add_end(v, v->eom);
+    for (i = 0; i < 3; i++)
+        specdec__vocab_add_end(v, v->fim[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_is_end_text(specdec__vocab_text(v, v->specials[i])))
+        if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
@@ -14489,7 +14765,9 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
     v->strips_space = specdec__vocab_is_phi3(gguf);
-    result = specdec__vocab_read_ids(v, gguf, error);
+    result = specdec__vocab_read_words(v, gguf, error);
+    if (!result)
+        result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
@@ -14504,6 +14782,16 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     specdec__vocab_sort_specials(v);
     specdec__vocab_find_ends(v);
     return SPECDEC_OK;
+}
+
+/* Tells the log what of a vocabulary the file did not say. */
+static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
+{
+    if (v->words && v->words_given < 0)
+        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
+                      "cut as gpt-2 cuts it, maybe not as the model was trained");
+    else if (v->words && !v->words_given)
+        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
@@ -15085,8 +15373,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__STOP_MAX 8         /* stop strings */
-#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of one */
+#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
+
+/* Bytes of copies of all stop strings, each with a zero byte behind it. */
+#define SPECDEC__STOP_ROOM (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
 /* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
    beginning of a stop string, so its length and that string's number say all. */
@@ -15095,20 +15385,42 @@ typedef struct specdec__stop_scan {
     int held_of;  /* the string of which the beginning is held back */
     size_t held;  /* bytes held back */
     int stopped;  /* 1 + the number of the string that was found; 0: none was */
-    size_t cut;   /* bytes taken from where that begins; 0: none was found, or that is not known */
-    specdec__bytes strings[SPECDEC__STOP_MAX]; /* the caller's memory */
+    size_t cut;   /* bytes taken from where that begins; 0: none was found, or it was cut off */
+    size_t bytes; /* of all strings */
+    specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many. */
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many; or when
+   all together are too long. */
 static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
                                                         specdec_error *error)
 {
-    if (scan->count >= SPECDEC__STOP_MAX || length < 1 || length > SPECDEC__STOP_MAX_BYTES)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes",
-                             SPECDEC__STOP_MAX, SPECDEC__STOP_MAX_BYTES);
+    if (scan->count >= SPECDEC_STOP_STRINGS || length < 1 || length > SPECDEC__STOP_MAX_BYTES ||
+        scan->bytes + length > SPECDEC_STOP_BYTES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes, %d in all",
+                             SPECDEC_STOP_STRINGS, SPECDEC__STOP_MAX_BYTES, SPECDEC_STOP_BYTES);
+    scan->bytes += length;
     scan->strings[scan->count].data = (const unsigned char *)string;
     scan->strings[scan->count++].size = length;
     return SPECDEC_OK;
+}
+
+/* Makes a scan's strings copies in out[SPECDEC__STOP_ROOM], where strings of it may lie already. Apart, as the stack
+   holds them meanwhile. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_scan *scan, unsigned char *out)
+{
+    unsigned char copies[SPECDEC__STOP_ROOM];
+    size_t at = 0;
+    int i;
+
+    for (i = 0; i < scan->count; i++) {
+        memcpy(copies + at, scan->strings[i].data, scan->strings[i].size);
+        scan->strings[i].data = out + at;
+        at += scan->strings[i].size;
+        copies[at++] = 0;
+    }
+    if (at)
+        memcpy(out, copies, at);
 }
 
 /* Do the bytes held back, followed by next, end with the first length bytes of a string? */
@@ -26219,8 +26531,11 @@ struct specdec {
     specdec_error error;
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
-    specdec_settings settings;
-    specdec__stop_scan stop;
+    specdec_settings settings;   /* its stop strings lie in stop_bytes */
+    specdec__stop_scan stop;     /* as do these */
+    int end_count;
+    int32_t ends[SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS]; /* (end_count) tokens that end the answer by settings */
+    unsigned char stop_bytes[SPECDEC__STOP_ROOM];
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -26278,10 +26593,60 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     if (settings->max_tokens < 0 || settings->slide < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
                              settings->max_tokens, settings->slide);
+    if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
+                             settings->end_token_count, SPECDEC_END_TOKENS);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
+}
+
+/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
+static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+{
+    int i;
+
+    specdec__stop_copy(stop, stop_bytes);
+    for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
+        settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
+}
+
+/* The control token that is spelled so; -1: there is none. */
+static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes spelled)
+{
+    uint32_t i;
+
+    for (i = 0; i < v->special_count; i++)
+        if (specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), (const char *)spelled.data, spelled.size) &&
+            specdec__vocab_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
+            return (int32_t)v->specials[i];
+    return -1;
+}
+
+/* Gives a text settings that were checked, and the scan that was made for them. */
+static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
+{
+    int i;
+
+    t->settings = *settings;
+    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    t->end_count = 0;
+    for (i = 0; i < settings->end_token_count; i++)
+        t->ends[t->end_count++] = settings->end_tokens[i];
+    for (i = 0; i < stop->count; i++)
+        t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+}
+
+/* Does this token end an answer? */
+static int specdec__stream_is_end(const specdec *t, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < t->end_count; i++)
+        if (t->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
 /* Do these sample alike? Biases may have changed where they lie. */
@@ -26323,7 +26688,7 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
 
     if (t->stop.stopped)
         return SPECDEC_STOP_STRING;
-    if (length > 0 && specdec__vocab_is_end(&t->model->vocab, t->tokens[count - 1]))
+    if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
@@ -26601,6 +26966,7 @@ typedef struct specdec__engine {
     double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */
@@ -27177,6 +27543,7 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
 /* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
@@ -27375,6 +27742,7 @@ static void specdec__engine_tell(const specdec__engine *e)
 
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
     if (e->room.length > m->context)
         specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
     for (i = 0; i < e->drafter_count; i++)
@@ -27507,7 +27875,6 @@ static void specdec__engine_share(specdec *t, const specdec *of, int length)
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
-    t->settings = t->engine->config.settings;
     t->error.code = SPECDEC_OK;
     t->error.text[0] = 0;
     t->failed = SPECDEC_OK;
@@ -27517,7 +27884,8 @@ static void specdec__engine_open(specdec *t)
     t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
-    specdec__stream_check(&t->settings, &t->stop, NULL);
+    specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
+    specdec__stream_set(t, &t->engine->config.settings, &t->stop);
     specdec__stream_answer(t);
 }
 
@@ -27612,9 +27980,9 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
 {
     const size_t count = (size_t)of->count;
 
-    t->settings = of->settings;
     t->stream = of->stream;
     t->stop = of->stop;
+    specdec__stream_set(t, &of->settings, &t->stop);
     t->freed = of->freed;
     t->count = of->count;
     t->handed_out = of->handed_out;
@@ -27809,6 +28177,15 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
+/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+static void specdec__engine_keep(specdec__engine *e)
+{
+    specdec__stop_scan stop;
+
+    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+}
+
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
@@ -27818,6 +28195,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
         result = specdec__engine_fork_tokens(e, error);
     if (result)
         return result;
+    specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
@@ -30547,8 +30925,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. Without the place
-   of the one that ended it (the text was loaded): none. */
+/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -30559,7 +30936,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
-    return known < back || (t->stop.stopped && !back) ? 0 : known - back;
+    return known < back ? 0 : known - back;
 }
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
@@ -30693,10 +31070,10 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
+    specdec__ahead_forget(t, t->count);
+    specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
-    specdec__ahead_forget(t, t->count);
-    t->settings = *settings;
     return SPECDEC_OK;
 }
 
@@ -30740,6 +31117,13 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result : specdec__prompt_text(t, text, length, 0);
+}
+
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL);
 }
 
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
@@ -30820,6 +31204,64 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
     return SPECDEC_OK;
 }
 
+/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
+   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+{
+    specdec__text_stream stream;
+    size_t all = 0, sure, more, held;
+    int i, pass;
+
+    for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
+        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                   t->settings.show_special);
+        for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
+            held = (size_t)stream.held_count;
+            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
+                                      NULL);
+            memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
+            if (all + more + (size_t)stream.held_count <= sure)
+                continue;
+            *part = sure - (all + held);
+            memmove(t->token_text, t->token_text + held, *part);
+            return i;
+        }
+        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        sure = all < back ? 0 : all - back;
+    }
+    *part = 0;
+    return t->handed_out;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    specdec_result result = specdec__check_call(t, 1);
+    const specdec__vocab *v;
+    size_t part, count = 0;
+    int at, after_special, i;
+
+    if (result || !t->stop.stopped || !t->stop.cut)
+        return result;
+    v = &t->model->vocab;
+    at = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE,
+                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result)
+        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
+                                                              "end of the answer anew") : result;
+    specdec__engine_disown(t, at);
+    specdec__engine_forget(t, at);
+    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
+    t->count = t->handed_out = at + (int)count;
+    for (i = at; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->from_row = 0;
+    t->stop.cut = 0;
+    return SPECDEC_OK;
+}
+
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
     size_t needed = 0;
@@ -30836,6 +31278,8 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
+    if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
         return result;
     if (t->handed_out)
         needed = specdec__chat_end_turn(t);
@@ -31232,6 +31676,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
+    specdec__vocab_tell(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }
@@ -31953,11 +32398,12 @@ SPECDEC__FOR_SPEED
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"
- *   4        version: 1
+ *   4        version: 2
  *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
  *   8        the model: a fingerprint
  *   4 each   the fields below
  *            bytes that are ready to be handed out, then those that may begin a stop string
+ *            stop strings, a zero byte behind each
  *   4 each   tokens
  *            keys and values, span by span: see specdec__view_move
  *   8        FNV-1a of all bytes before
@@ -31982,6 +32428,18 @@ SPECDEC__FOR_SPEED
     X(FREED, 256)             /* bytes that are ready to be handed out */ \
     X(HELD, 256)              /* bytes that may begin a stop string */ \
     X(STOPPED, SPECDEC_STOP_STRINGS) \
+    X(CUT, 1u << 30)          /* bytes taken from where the stop string begins that was found */ \
+    X(STOPS, SPECDEC_STOP_STRINGS) /* stop strings, */ \
+    X(STOP_BYTES, SPECDEC__STOP_ROOM) /* of so many bytes with those behind them */ \
+    X(ENDS, SPECDEC_END_TOKENS) /* tokens that end the answer: the first ones of these */ \
+    X(END_0, 0xffffffffu) \
+    X(END_1, 0xffffffffu) \
+    X(END_2, 0xffffffffu) \
+    X(END_3, 0xffffffffu) \
+    X(END_4, 0xffffffffu) \
+    X(END_5, 0xffffffffu) \
+    X(END_6, 0xffffffffu) \
+    X(END_7, 0xffffffffu) \
     X(FORKS, 1u << 24) \
     X(DEPTH, 8) \
     X(MAX_TOKENS, 0x7fffffffu) \
@@ -32064,7 +32522,8 @@ static int specdec__save_from(const specdec__saved *saved, int span)
 static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
-    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD];
+    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] +
+                  field[SPECDEC__SAVE_HELD] + field[SPECDEC__SAVE_STOP_BYTES];
     int span;
 
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
@@ -32086,7 +32545,14 @@ static uint32_t specdec__save_long(const specdec *t)
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
+    int i;
 
+    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
+        field[SPECDEC__SAVE_STOP_BYTES] += (uint32_t)strlen(settings->stop[i]) + 1;
+    field[SPECDEC__SAVE_STOPS] = (uint32_t)i;
+    field[SPECDEC__SAVE_ENDS] = (uint32_t)settings->end_token_count;
+    for (i = 0; i < settings->end_token_count; i++)
+        field[SPECDEC__SAVE_END_0 + i] = (uint32_t)settings->end_tokens[i];
     field[SPECDEC__SAVE_MAX_TOKENS] = (uint32_t)settings->max_tokens;
     field[SPECDEC__SAVE_SLIDE] = (uint32_t)settings->slide;
     field[SPECDEC__SAVE_SPECIAL] = settings->show_special != 0;
@@ -32100,11 +32566,25 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
 }
 
-/* And back. Stop strings and biases stay. */
-static void specdec__load_settings(const uint32_t *field, specdec_settings *settings)
+/* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
+static int specdec__load_settings(const uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
+    const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
+    int i;
 
+    memset(settings->stop, 0, sizeof settings->stop);
+    for (i = 0; i < (int)field[SPECDEC__SAVE_STOPS] && at < end; i++) {
+        settings->stop[i] = (const char *)at;
+        at = (const unsigned char *)memchr(at, 0, (size_t)(end - at));
+        if (!at++)
+            return 0;
+    }
+    if (i < (int)field[SPECDEC__SAVE_STOPS] || at != end)
+        return 0;
+    settings->end_token_count = (int)field[SPECDEC__SAVE_ENDS];
+    for (i = 0; i < SPECDEC_END_TOKENS; i++)
+        settings->end_tokens[i] = (int32_t)field[SPECDEC__SAVE_END_0 + i];
     settings->max_tokens = (int)field[SPECDEC__SAVE_MAX_TOKENS];
     settings->slide = (int)field[SPECDEC__SAVE_SLIDE];
     settings->show_special = (int)field[SPECDEC__SAVE_SPECIAL];
@@ -32115,6 +32595,7 @@ static void specdec__load_settings(const uint32_t *field, specdec_settings *sett
     s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
     s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+    return 1;
 }
 
 /* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
@@ -32153,6 +32634,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
+    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.cut;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
@@ -32169,7 +32651,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     int i;
 
     memcpy(data, "SPECTEXT", 8);
-    specdec__store_u32(data + 8, 1);
+    specdec__store_u32(data + 8, 2);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
     file.at = data + SPECDEC__SAVE_HEAD;
@@ -32180,6 +32662,8 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     file.at += t->freed;
     memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
     file.at += field[SPECDEC__SAVE_HELD];
+    memcpy(file.at, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
+    file.at += field[SPECDEC__SAVE_STOP_BYTES];
     for (i = 0; i < t->handed_out; i++, file.at += 4)
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -32224,12 +32708,12 @@ specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
-    const uint32_t version = size < 12 ? 1 : specdec__load_u32(data + 8);
+    const uint32_t version = size < 12 ? 2 : specdec__load_u32(data + 8);
 
     if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
-    if (version != 1)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (1 is read)",
+    if (version != 2)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (2 is read)",
                              version);
     if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
@@ -32269,15 +32753,16 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
-/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. */
+/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
+   a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
-                                         const specdec_settings *settings)
+                                         const specdec_settings *settings, specdec__stop_scan *stop)
 {
     const uint32_t *field = saved->field;
     uint32_t i;
     int span;
 
-    if (specdec__sample_check(&settings->sampling, NULL))
+    if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
     for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
@@ -32330,9 +32815,8 @@ static void specdec__load_forks(specdec *t, int forks)
 
 /* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
    string: these are looked at again. */
-static void specdec__load_state(specdec *t, const uint32_t *field, const unsigned char *held)
+static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
 {
-    specdec__stop_scan stop;
     int i;
 
     specdec__stream_answer(t);
@@ -32348,9 +32832,9 @@ static void specdec__load_state(specdec *t, const uint32_t *field, const unsigne
         t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
     t->freed = field[SPECDEC__SAVE_FREED];
     memcpy(t->piece, held, t->freed);
-    specdec__stream_check(&t->settings, &stop, NULL);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
-    specdec__stream_rescan(t, &stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    t->stop.cut = field[SPECDEC__SAVE_CUT];
+    specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
@@ -32361,6 +32845,7 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
     specdec_result result = specdec__save_check(t, data != NULL);
     const unsigned char *held, *tokens;
     specdec_settings settings;
+    specdec__stop_scan stop;
     specdec__saved saved;
 
     if (result || !SPECDEC__SAVES)
@@ -32371,16 +32856,18 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
         (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
         return result;
     settings = t->settings;
-    specdec__load_settings(saved.field, &settings);
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if ((result = specdec__load_fits(t, &saved, tokens, &settings)) != SPECDEC_OK)
+    if (!specdec__load_settings(saved.field, tokens, &settings))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
+    tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
+    if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_disown(t, 0);
     specdec__engine_forget(t, 0);
-    t->settings = settings;
+    specdec__stream_set(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);
-    specdec__load_state(t, saved.field, held);
+    specdec__load_state(t, saved.field, &stop, held);
     return SPECDEC_OK;
 }
 

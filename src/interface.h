@@ -139,7 +139,8 @@ typedef struct specdec_hooks {
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
+       lacks may spoil the text. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
@@ -168,17 +169,23 @@ typedef struct specdec_sampling {
     int bias_count;
 } specdec_sampling;
 
-#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+#define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
+#define SPECDEC_STOP_BYTES 2048 /* of so many bytes in all */
+#define SPECDEC_END_TOKENS 8    /* at once */
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
-   settings replace it. */
+/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
+   until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
                                                others, and the text goes on (see specdec_tokens); 0: it ends */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
+                                               that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
+                                               unknown ids are skipped */
+    int end_token_count;
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -442,7 +449,7 @@ SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
    are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. */
+/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
@@ -495,11 +502,11 @@ SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, 
 /* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
    target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
    hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   what lies in the caller's memory: stop strings and biases. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
+   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
 SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file in the place of this one, of which stop strings and biases stay. If these are those of
-   the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
+/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
+   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
    or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
@@ -512,6 +519,10 @@ SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t 
    other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
    most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
+   for text that comes from strangers. */
+SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
 
 /* The same with token ids. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
@@ -560,6 +571,13 @@ typedef enum specdec_stop {
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
+
+/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
+   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
+   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
+   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
+   changed then. */
+SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
    those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read

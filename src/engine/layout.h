@@ -587,6 +587,7 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
 /* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */

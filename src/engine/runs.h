@@ -153,6 +153,15 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
+/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+static void specdec__engine_keep(specdec__engine *e)
+{
+    specdec__stop_scan stop;
+
+    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+}
+
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
@@ -162,6 +171,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
         result = specdec__engine_fork_tokens(e, error);
     if (result)
         return result;
+    specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
