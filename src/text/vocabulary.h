@@ -43,6 +43,14 @@ enum {
 static const char *const specdec__vocab_end_texts[] = {
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>"};
 
+/* Tokens of chat formats. They count as control tokens whatever their type: else an answer runs over its end, and what
+   a user writes is taken for a message. */
+static const char *const specdec__vocab_chat_texts[] = {
+    "<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+    "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>",
+    "<start_of_turn>", "<end_of_turn>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]",
+    "<\xef\xbd\x9c" "User\xef\xbd\x9c>", "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"};
+
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
     int model;                    /* SPECDEC__VOCAB_... */
@@ -111,11 +119,26 @@ static int specdec__vocab_is_end_text(specdec__bytes text)
     return 0;
 }
 
+/* Is this text a token of a chat format? */
+static int specdec__vocab_is_chat_text(specdec__bytes text)
+{
+    size_t i;
+
+    if (!SPECDEC__CHATS || text.size < 5 || (text.data[0] != '<' && text.data[0] != '['))
+        return 0;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_chat_texts); i++)
+        if (specdec__bytes_are(text, specdec__vocab_chat_texts[i]))
+            return 1;
+    return 0;
+}
+
 /* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     int32_t i = (int32_t)id;
 
+    if (specdec__vocab_is_chat_text(text))
+        return SPECDEC__TOKEN_CONTROL;
     if (v->types) {
         uint32_t type = specdec__load_u32(v->types + (size_t)id * 4);
 
