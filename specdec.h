@@ -34,7 +34,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
+     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
 
    STEP BY STEP
 
@@ -81,7 +81,7 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
          neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
@@ -124,8 +124,8 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
-   SPECDEC_FREESTANDING  the first three and SPECDEC_NO_ENCODERS at once; what gcc -Os makes of C then has no tables for
-                       unwinding in memory either
+   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS and SPECDEC_NO_TEMPLATES at once; what gcc -Os makes of C
+                       then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
    SPECDEC_NO_NEON32, SPECDEC_NO_RVV
                        without that instruction set: a processor that has it uses the best of the others. NEON32 is that
@@ -136,7 +136,8 @@ extern "C" {
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
+   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -625,11 +626,12 @@ typedef struct specdec_message {
     specdec_role role;
     const char *text;
     size_t length; /* or SPECDEC_WHOLE_STRING */
+    int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
-   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   token of the context. A conversation that begins without a system message gets the one that the model's template has
+   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -792,6 +794,37 @@ SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t le
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
+
+/* Messages, and the format in which a model reads them. */
+typedef struct specdec_conversation {
+    const char *chat_format; /* NULL: as the model says */
+    const specdec_message *messages;
+    int count;
+} specdec_conversation;
+
+/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
+
+/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
+   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
+   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                               int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                               specdec_error *error);
+
+/* What a token is; they add up. */
+enum {
+    SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
+    SPECDEC_TOKEN_END = 2,          /* ends an answer */
+    SPECDEC_TOKEN_BEGIN = 4,        /* begins texts */
+    SPECDEC_TOKEN_USER_DEFINED = 8, /* is text that is always this token, wherever it is spelled */
+    SPECDEC_TOKEN_BYTE = 16,        /* stands for a byte that is in no other token */
+    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for what has no token */
+    SPECDEC_TOKEN_UNUSED = 64
+};
+
+/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
 /* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
@@ -1354,6 +1387,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__CHATS 0
 #else
 #define SPECDEC__CHATS 1
+#endif
+
+/* Whether chat templates are read, to see of which format they are. */
+#if defined(SPECDEC_NO_CHAT) || defined(SPECDEC_NO_TEMPLATES) || defined(SPECDEC_FREESTANDING)
+#define SPECDEC__TEMPLATES 0
+#else
+#define SPECDEC__TEMPLATES 1
 #endif
 
 /* Whether drafts that read the target's states are there. */
@@ -13494,6 +13534,23 @@ static const struct specdec__vocab_mark {
     {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0},
     {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0},
     {"<|middle|>", SPECDEC__MARK_CONTROL, 0},
+    /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
+    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|system|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|user|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0},
+    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0},
+    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
+    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
+    {"[INST]", SPECDEC__MARK_CONTROL, 0},
+    {"[/INST]", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
     /* gpt-oss */
     {"<|channel|>", SPECDEC__MARK_SHOWN, 0},
     {"<|message|>", SPECDEC__MARK_SHOWN, 0},
@@ -15140,11 +15197,33 @@ static size_t specdec__text_search(const unsigned char *text, size_t from, size_
     return end;
 }
 
+/* The first place in [from, end) of a text where a special token stands that is wanted there: none in bytes whose bit
+   in plain is 1 (NULL: there are no such), unless it is user-defined; end when there is none. */
+static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
+                                    size_t end, int flags, const unsigned char *plain)
+{
+    const int anywhere = specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
+    const specdec__bytes what = specdec__vocab_text(v, id);
+    size_t i;
+
+    if (!anywhere && !(flags & SPECDEC_TOKENIZE_SPECIAL))
+        return end;
+    for (;; from++) {
+        from = specdec__text_search(text, from, end, what);
+        for (i = from; plain && !anywhere && i < from + what.size && from < end; i++)
+            if (plain[i / 8] >> i % 8 & 1)
+                break;
+        if (from == end || !plain || anywhere || i == from + what.size)
+            return from;
+    }
+}
+
 /* Cuts a text at special tokens, the longest anywhere in it first, then the next longest in what is left, and tokenizes
-   the rest. frames grow from the beginning of scratch; runs are merged in what lies behind them. */
+   the rest. plain: see specdec__text_special. frames grow from the beginning of scratch; runs are merged in what lies
+   behind them. */
 static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
-                                                   int flags, specdec__text_sink *sink, uint32_t *scratch, size_t words,
-                                                   specdec_error *error)
+                                                   int flags, const unsigned char *plain, specdec__text_sink *sink,
+                                                   uint32_t *scratch, size_t words, specdec_error *error)
 {
     specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
@@ -15171,9 +15250,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
         } else {
             uint32_t id = v->specials[frame->special];
             specdec__bytes what = specdec__vocab_text(v, id);
-            int wanted = (flags & SPECDEC_TOKENIZE_SPECIAL) ||
-                         specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
-            size_t found = wanted ? specdec__text_search(text, at, frame->end, what) : frame->end;
+            size_t found = specdec__text_special(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
                 frame->special++;
@@ -15194,14 +15271,19 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... *count is the number of tokens, at most 4
+/* Beside SPECDEC_TOKENIZE_...: BEGIN, whatever add_bos_token says; no BEGIN. */
+enum { SPECDEC__TOKENIZE_BEGUN = 32, SPECDEC__TOKENIZE_BARE = 64 };
+
+/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part of
+   no control token; NULL: all may be. *count is the number of tokens, at most 4
    per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
    specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
    Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
    characters that are neither letter, number nor space. */
 static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
-                                                        int flags, int32_t *tokens, size_t capacity, size_t *count,
-                                                        void *scratch, size_t scratch_size, specdec_error *error)
+                                                        int flags, const unsigned char *plain, int32_t *tokens,
+                                                        size_t capacity, size_t *count, void *scratch,
+                                                        size_t scratch_size, specdec_error *error)
 {
     size_t skip = (size_t)(0 - (uintptr_t)scratch) & (sizeof(uint32_t) - 1);
     size_t words = scratch && scratch_size > skip ? (scratch_size - skip) / sizeof(uint32_t) : 0;
@@ -15216,11 +15298,12 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     *count = 0;
     if (length > SPECDEC__TEXT_MAX_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    if ((flags & SPECDEC_TOKENIZE_BEGIN) && v->add_bos && v->bos >= 0)
+    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_BEGUN) && v->bos >= 0 &&
+        !(flags & SPECDEC__TOKENIZE_BARE))
         specdec__text_emit(&sink, v->bos);
     if (length)
-        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, &sink, aligned, words,
-                                              error);
+        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, plain, &sink, aligned,
+                                              words, error);
     if (result)
         return result;
     if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)
@@ -15514,18 +15597,1358 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>text/template: what a chat template renders for a few messages: enough of Jinja to recognise it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The subset of Jinja (Pallets, version 3, as transformers sets it up: trim_blocks and lstrip_blocks) that chat
+   templates use for plain conversations: if, for, set, macro; strings, lists, namespaces. All else ends the run: so a
+   template that is not understood is refused, never guessed at. Nothing is parsed beforehand: loops read their text
+   again. */
+
+enum {
+    SPECDEC__TEMPLATE_UNDEFINED, SPECDEC__TEMPLATE_NONE, SPECDEC__TEMPLATE_BOOL, SPECDEC__TEMPLATE_INTEGER,
+    SPECDEC__TEMPLATE_STRING,  /* (size) bytes */
+    SPECDEC__TEMPLATE_LIST,    /* (size) values */
+    SPECDEC__TEMPLATE_MESSAGE, /* a specdec_message */
+    SPECDEC__TEMPLATE_LOOP,    /* (size) values, of which the loop is at `number` */
+    SPECDEC__TEMPLATE_SPACE,   /* a namespace, by number */
+    SPECDEC__TEMPLATE_MACRO    /* its parameters begin at `number`, and end at `size`, where its body begins */
+};
+
+enum {
+    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 6,
+    SPECDEC__TEMPLATE_DEPTH = 6,     /* expressions in brackets, macros in macros */
+    SPECDEC__TEMPLATE_STEPS = 50000, /* tags and operands */
+    SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
+};
+
+typedef struct specdec__template_value {
+    int kind;
+    int64_t number;
+    size_t size;
+    const void *at;
+} specdec__template_value;
+
+typedef struct specdec__template_variable {
+    specdec__bytes name;
+    int space; /* number of the namespace that has it; 0: none */
+    specdec__template_value value;
+} specdec__template_variable;
+
+/* A block that is not at its end. */
+typedef struct specdec__template_block {
+    int kind; /* 'i': if, 'f': for, 'e': what a loop over nothing has instead, 's': set */
+    specdec__bytes name;
+    specdec__template_value list;
+    size_t body, written; /* where its text begins; bytes of output before it */
+    int index, variables;
+} specdec__template_block;
+
+typedef struct specdec__template_arguments {
+    specdec__template_value value[SPECDEC__TEMPLATE_ARGUMENTS];
+    specdec__bytes name[SPECDEC__TEMPLATE_ARGUMENTS];
+    int count;
+} specdec__template_arguments;
+
+/* A run of a template. */
+typedef struct specdec__template {
+    specdec__bytes text;
+    size_t at, end, after; /* in the tag that is read; its end; where the text behind it begins */
+    int strip;             /* what goes of that text: 0 nothing, 1 a line's end, 2 all white space */
+    int line;              /* that text stands at the beginning of a line */
+    int skip;              /* not 0: expressions are passed over */
+    int depth, steps, spaces, from;       /* from: variables below it belong to whoever called a macro */
+    int variables, blocks, sets;          /* sets: how often anything was assigned */
+    const char *failed;                   /* why it ended early */
+    specdec__bytes culprit;               /* on what */
+    size_t used, written;                 /* bytes of room; of output */
+    specdec__template_variable variable[SPECDEC__TEMPLATE_VARIABLES];
+    specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
+    union {
+        char bytes[SPECDEC__TEMPLATE_ROOM];
+        specdec__template_value aligned;
+    } room;
+    char output[SPECDEC__TEMPLATE_ROOM];
+} specdec__template;
+
+static specdec__bytes specdec__template_bytes(const void *at, size_t size)
+{
+    specdec__bytes out;
+
+    out.data = (const unsigned char *)at;
+    out.size = size;
+    return out;
+}
+
+static specdec__template_value specdec__template_number(int kind, int64_t number)
+{
+    specdec__template_value value;
+
+    value.kind = kind;
+    value.number = number;
+    value.size = 0;
+    value.at = NULL;
+    return value;
+}
+
+static specdec__template_value specdec__template_of(int kind, const void *at, size_t size)
+{
+    specdec__template_value value = specdec__template_number(kind, 0);
+
+    value.at = at;
+    value.size = size;
+    return value;
+}
+
+static specdec__template_value specdec__template_string(const char *text)
+{
+    return specdec__template_of(SPECDEC__TEMPLATE_STRING, text, strlen(text));
+}
+
+/* Ends the run. Returns an undefined value. */
+static specdec__template_value specdec__template_fail(specdec__template *t, const char *why, specdec__bytes culprit)
+{
+    if (!t->failed && !t->skip) {
+        t->failed = why;
+        t->culprit = culprit;
+    }
+    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+}
+
+/* Ends the run where the text of an expression is not understood, though it may be passed over. */
+static void specdec__template_garbled(specdec__template *t)
+{
+    const int skip = t->skip;
+
+    t->skip = 0;
+    specdec__template_fail(t, "it has an expression that is not understood",
+                           specdec__template_bytes(t->text.data + t->at, t->end - t->at < 24 ? t->end - t->at : 24));
+    t->skip = skip;
+}
+
+/* Memory for strings and lists; NULL, and the run has ended, when there is none left. */
+static void *specdec__template_take(specdec__template *t, size_t size)
+{
+    const size_t at = (t->used + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
+
+    if (size > sizeof t->room.bytes || at > sizeof t->room.bytes - size) {
+        specdec__template_fail(t, "it needs too much memory", specdec__template_bytes(NULL, 0));
+        return NULL;
+    }
+    t->used = at + size;
+    return t->room.bytes + at;
+}
+
+static int specdec__template_is(const specdec__template_value *value, const char *text)
+{
+    return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
+           memcmp(value->at, text, value->size) == 0;
+}
+
+static int specdec__template_truth(const specdec__template_value *value)
+{
+    switch (value->kind) {
+    case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
+    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->number != 0;
+    case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: return value->size > 0;
+    default: return 1;
+    }
+}
+
+static int specdec__template_equal(const specdec__template_value *a, const specdec__template_value *b)
+{
+    const int numbers = a->kind >= SPECDEC__TEMPLATE_BOOL && a->kind <= SPECDEC__TEMPLATE_INTEGER;
+
+    if (numbers && b->kind >= SPECDEC__TEMPLATE_BOOL && b->kind <= SPECDEC__TEMPLATE_INTEGER)
+        return a->number == b->number;
+    if (a->kind != b->kind || a->size != b->size)
+        return 0;
+    if (a->kind == SPECDEC__TEMPLATE_STRING)
+        return !a->size || memcmp(a->at, b->at, a->size) == 0;
+    return a->at == b->at && a->number == b->number;
+}
+
+/* Where a string has another one, at or behind a place; its size: nowhere. */
+static size_t specdec__template_search(const specdec__template_value *in, size_t from,
+                                       const specdec__template_value *what)
+{
+    for (; what->size <= in->size && from <= in->size - what->size; from++)
+        if (!what->size || memcmp((const char *)in->at + from, what->at, what->size) == 0)
+            return from;
+    return in->size;
+}
+
+/* Two strings, one behind the other. What is not defined is an empty one. */
+static specdec__template_value specdec__template_join(specdec__template *t, specdec__template_value a,
+                                                      specdec__template_value b)
+{
+    const size_t first = a.kind == SPECDEC__TEMPLATE_STRING ? a.size : 0;
+    const size_t second = b.kind == SPECDEC__TEMPLATE_STRING ? b.size : 0;
+    char *out;
+
+    if ((a.kind != SPECDEC__TEMPLATE_STRING && a.kind != SPECDEC__TEMPLATE_UNDEFINED) ||
+        (b.kind != SPECDEC__TEMPLATE_STRING && b.kind != SPECDEC__TEMPLATE_UNDEFINED))
+        return specdec__template_fail(t, "it writes what is no string", specdec__template_bytes(NULL, 0));
+    out = (char *)specdec__template_take(t, first + second);
+    if (!out)
+        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    if (first)
+        memcpy(out, a.at, first);
+    if (second)
+        memcpy(out + first, b.at, second);
+    return specdec__template_of(SPECDEC__TEMPLATE_STRING, out, first + second);
+}
+
+/* Part of a list or string: those of its items from one place to another, in this order or (step -1) the other. */
+static specdec__template_value specdec__template_slice(specdec__template *t, const specdec__template_value *of,
+                                                       int64_t from, int64_t to, int64_t step)
+{
+    const int64_t size = (int64_t)of->size;
+    const specdec__template_value *items = (const specdec__template_value *)of->at;
+    specdec__template_value *out;
+    int64_t i;
+
+    from = from < 0 ? from + size : from;
+    to = to < 0 ? to + size : to;
+    from = from < 0 ? 0 : from > size ? size : from;
+    to = to < from ? from : to > size ? size : to;
+    if (of->kind == SPECDEC__TEMPLATE_STRING && step == 1)
+        return specdec__template_of(of->kind, (const char *)of->at + from, (size_t)(to - from));
+    if (of->kind != SPECDEC__TEMPLATE_LIST || (step != 1 && step != -1))
+        return specdec__template_fail(t, "it takes apart what is no list", specdec__template_bytes(NULL, 0));
+    out = (specdec__template_value *)specdec__template_take(t, (size_t)(to - from) * sizeof *out);
+    for (i = from; out && i < to; i++)
+        out[step > 0 ? i - from : to - 1 - i] = items[i];
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? (size_t)(to - from) : 0);
+}
+
+/* ---- Text of expressions. */
+
+static int specdec__template_letter(int c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* The next character of an expression behind white space; 0: there is none. */
+static int specdec__template_next(specdec__template *t)
+{
+    while (t->at < t->end && memchr(" \t\r\n", t->text.data[t->at], 4))
+        t->at++;
+    return t->at < t->end ? t->text.data[t->at] : 0;
+}
+
+/* Takes an operator, or a word, if it stands there. */
+static int specdec__template_accept(specdec__template *t, const char *what)
+{
+    const size_t size = strlen(what);
+
+    specdec__template_next(t);
+    if (t->end - t->at < size || memcmp(t->text.data + t->at, what, size) != 0 ||
+        (specdec__template_letter(what[0]) && t->end - t->at > size &&
+         specdec__template_letter(t->text.data[t->at + size])))
+        return 0;
+    t->at += size;
+    return 1;
+}
+
+/* A name; empty: there is none. */
+static specdec__bytes specdec__template_name(specdec__template *t)
+{
+    const int digit = specdec__template_next(t) >= '0' && t->text.data[t->at] <= '9';
+    size_t from = t->at;
+
+    while (!digit && t->at < t->end && specdec__template_letter(t->text.data[t->at]))
+        t->at++;
+    return specdec__template_bytes(t->text.data + from, t->at - from);
+}
+
+/* A string between quotes, whose first is here. */
+static specdec__template_value specdec__template_quoted(specdec__template *t)
+{
+    const unsigned char quote = t->text.data[t->at++];
+    const size_t from = t->at;
+    size_t size = 0;
+    char *out;
+
+    while (t->at < t->end && t->text.data[t->at] != quote)
+        t->at += t->text.data[t->at] == '\\' ? 2 : 1;
+    if (t->at >= t->end)
+        return specdec__template_fail(t, "a string has no end", specdec__template_bytes(NULL, 0));
+    out = t->skip ? NULL : (char *)specdec__template_take(t, t->at - from);
+    t->at++;
+    if (out) {
+        size_t i;
+
+        for (i = from; i + 1 < t->at; i++) {
+            char c = (char)t->text.data[i];
+
+            if (c == '\\') {
+                static const char names[] = "nrt\\'\"", meant[] = "\n\r\t\\'\"";
+                const char *known = strchr(names, t->text.data[++i]);
+
+                if (!known || !*known)
+                    return specdec__template_fail(t, "it has an escape that is not known",
+                                                  specdec__template_bytes(t->text.data + i - 1, 2));
+                c = meant[known - names];
+            }
+            out[size++] = c;
+        }
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_STRING, out, size);
+}
+
+/* ---- Variables. */
+
+static specdec__template_variable *specdec__template_find(specdec__template *t, specdec__bytes name, int space)
+{
+    int i;
+
+    for (i = t->variables - 1; i >= 0; i--)
+        if (t->variable[i].space == space &&
+            specdec__bytes_equal(t->variable[i].name, (const char *)name.data, name.size))
+            return &t->variable[i];
+    return NULL;
+}
+
+/* Makes a new variable. */
+static void specdec__template_bind(specdec__template *t, specdec__bytes name, specdec__template_value value)
+{
+    specdec__template_variable *variable = &t->variable[t->variables];
+
+    if (t->variables == SPECDEC__TEMPLATE_VARIABLES) {
+        specdec__template_fail(t, "it has too many variables", name);
+        return;
+    }
+    t->variables++;
+    variable->name = name;
+    variable->space = 0;
+    variable->value = value;
+}
+
+/* Assigns in the innermost scope, or to a namespace's attribute wherever that is. */
+static void specdec__template_set(specdec__template *t, specdec__bytes name, int space, specdec__template_value value)
+{
+    specdec__template_variable *variable = specdec__template_find(t, name, space);
+    int scope = t->from, i;
+
+    for (i = 0; i < t->blocks; i++)
+        if (t->block[i].kind == 'f')
+            scope = specdec__max_int(scope, t->block[i].variables);
+    t->sets++;
+    if (!variable || (!space && variable - t->variable < scope)) {
+        specdec__template_bind(t, name, value);
+        t->variable[t->variables - 1].space = space;
+    } else {
+        variable->value = value;
+    }
+}
+
+static void specdec__template_set_name(specdec__template *t, const char *name, specdec__template_value value)
+{
+    specdec__template_set(t, specdec__template_bytes(name, strlen(name)), 0, value);
+}
+
+/* ---- Expressions. */
+
+static specdec__template_value specdec__template_expression(specdec__template *t);
+static specdec__template_value specdec__template_binary(specdec__template *t, int level);
+static void specdec__template_run(specdec__template *t);
+static void specdec__template_close(specdec__template *t);
+
+/* Arguments up to the bracket. */
+static void specdec__template_read_arguments(specdec__template *t, specdec__template_arguments *arguments)
+{
+    const specdec__bytes none = {NULL, 0};
+
+    arguments->count = 0;
+    while (!t->failed && !specdec__template_accept(t, ")")) {
+        const size_t at = t->at;
+        specdec__bytes name = specdec__template_name(t);
+
+        if (arguments->count == SPECDEC__TEMPLATE_ARGUMENTS) {
+            specdec__template_garbled(t);
+            return;
+        }
+        if (!name.size || specdec__template_next(t) != '=' || (t->at + 1 < t->end && t->text.data[t->at + 1] == '=')) {
+            t->at = at;
+            name = none;
+        } else {
+            t->at++;
+        }
+        arguments->name[arguments->count] = name;
+        arguments->value[arguments->count++] = specdec__template_expression(t);
+        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
+            specdec__template_garbled(t);
+    }
+}
+
+/* Calls a macro: what it writes. */
+static specdec__template_value specdec__template_call(specdec__template *t, const specdec__template_value *macro,
+                                                      const specdec__template_arguments *arguments)
+{
+    const size_t at = t->at, end = t->end, after = t->after, written = t->written;
+    const int strip = t->strip, line = t->line, variables = t->variables, from = t->from, blocks = t->blocks;
+    specdec__template_value out;
+    int i = 0, k;
+
+    t->at = (size_t)macro->number;
+    t->end = macro->size;
+    while (!t->failed && !specdec__template_accept(t, ")")) {
+        specdec__bytes name = specdec__template_name(t);
+        specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+
+        if (specdec__template_accept(t, "="))
+            value = specdec__template_expression(t);
+        if (i < arguments->count && !arguments->name[i].size)
+            value = arguments->value[i];
+        for (k = 0; k < arguments->count; k++)
+            if (arguments->name[k].size &&
+                specdec__bytes_equal(arguments->name[k], (const char *)name.data, name.size))
+                value = arguments->value[k];
+        specdec__template_bind(t, name, value);
+        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
+            specdec__template_garbled(t);
+        i++;
+    }
+    t->from = variables;
+    t->sets++;
+    specdec__template_close(t);
+    if (!t->failed)
+        specdec__template_run(t);
+    out = specdec__template_join(t, specdec__template_string(""),
+                                 specdec__template_of(SPECDEC__TEMPLATE_STRING, t->output + written,
+                                                      t->written - written));
+    t->at = at;
+    t->end = end;
+    t->after = after;
+    t->written = written;
+    t->strip = strip;
+    t->line = line;
+    t->variables = variables;
+    t->from = from;
+    t->blocks = blocks;
+    return out;
+}
+
+/* A function of this name; *t stands behind its opening bracket. */
+static specdec__template_value specdec__template_function(specdec__template *t, specdec__bytes name)
+{
+    specdec__template_arguments arguments;
+    const specdec__template_variable *variable;
+    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    int i;
+
+    specdec__template_read_arguments(t, &arguments);
+    if (t->skip || t->failed)
+        return out;
+    if (specdec__bytes_are(name, "namespace")) {
+        out = specdec__template_number(SPECDEC__TEMPLATE_SPACE, ++t->spaces);
+        for (i = 0; i < arguments.count; i++)
+            specdec__template_set(t, arguments.name[i], t->spaces, arguments.value[i]);
+        return out;
+    }
+    if (specdec__bytes_are(name, "raise_exception"))
+        return specdec__template_fail(t, "it refuses such a conversation", name);
+    variable = specdec__template_find(t, name, 0);
+    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO || t->depth == SPECDEC__TEMPLATE_DEPTH)
+        return specdec__template_fail(t, "it calls a function that is not known", name);
+    t->depth++;
+    out = specdec__template_call(t, &variable->value, &arguments);
+    t->depth--;
+    return out;
+}
+
+/* A string without certain characters at its ends (1: the left, 2: the right). */
+static specdec__template_value specdec__template_strip(specdec__template_value value,
+                                                       const specdec__template_arguments *arguments, int ends)
+{
+    const char *set = " \t\r\n\v\f", *text = (const char *)value.at;
+    size_t size = 6;
+
+    if (arguments->count && arguments->value[0].kind == SPECDEC__TEMPLATE_STRING) {
+        set = (const char *)arguments->value[0].at;
+        size = arguments->value[0].size;
+    }
+    for (; ends & 1 && value.size && size && memchr(set, text[0], size); value.size--)
+        text++;
+    while (ends & 2 && value.size && size && memchr(set, text[value.size - 1], size))
+        value.size--;
+    value.at = text;
+    return value;
+}
+
+/* The parts of a string between separators. */
+static specdec__template_value specdec__template_split(specdec__template *t, specdec__template_value value,
+                                                       const specdec__template_value *by)
+{
+    size_t count = 1, at = 0, found, i;
+    specdec__template_value *out;
+
+    while (by->size && (found = specdec__template_search(&value, at, by)) < value.size) {
+        count++;
+        at = found + by->size;
+    }
+    out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
+    for (at = 0, i = 0; out && i < count; i++) {
+        found = i + 1 < count ? specdec__template_search(&value, at, by) : value.size;
+        out[i] = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
+        at = found + by->size;
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
+}
+
+/* A string with one string for another. */
+static specdec__template_value specdec__template_replace(specdec__template *t, specdec__template_value value,
+                                                         const specdec__template_value *from,
+                                                         const specdec__template_value *to)
+{
+    specdec__template_value out = specdec__template_string(""), part;
+    size_t at = 0, found;
+
+    if (!from->size || to->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_fail(t, "it replaces nothing", specdec__template_bytes(NULL, 0));
+    do {
+        found = specdec__template_search(&value, at, from);
+        part = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
+        out = specdec__template_join(t, out, part);
+        at = found + from->size;
+        if (found < value.size)
+            out = specdec__template_join(t, out, *to);
+    } while (!t->failed && found < value.size);
+    return out;
+}
+
+/* A method or filter on a value. */
+static specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
+                                                       specdec__template_value value,
+                                                       const specdec__template_arguments *arguments)
+{
+    const int is_string = value.kind == SPECDEC__TEMPLATE_STRING, is_list = value.kind == SPECDEC__TEMPLATE_LIST;
+    const specdec__template_value *first = &arguments->value[0];
+    const int by_string = arguments->count > 0 && first->kind == SPECDEC__TEMPLATE_STRING;
+    int ends;
+
+    if (value.kind == SPECDEC__TEMPLATE_UNDEFINED && specdec__bytes_are(name, "trim"))
+        return specdec__template_string("");
+    if (is_string && (specdec__bytes_are(name, "strip") || specdec__bytes_are(name, "trim")))
+        return specdec__template_strip(value, arguments, 3);
+    if (is_string && specdec__bytes_are(name, "lstrip"))
+        return specdec__template_strip(value, arguments, 1);
+    if (is_string && specdec__bytes_are(name, "rstrip"))
+        return specdec__template_strip(value, arguments, 2);
+    if (is_string && by_string && arguments->count == 1 && specdec__bytes_are(name, "split"))
+        return specdec__template_split(t, value, first);
+    if (is_string && by_string && arguments->count == 2 && specdec__bytes_are(name, "replace"))
+        return specdec__template_replace(t, value, first, &arguments->value[1]);
+    ends = specdec__bytes_are(name, "endswith");
+    if (is_string && by_string && (ends || specdec__bytes_are(name, "startswith")))
+        return specdec__template_number(
+            SPECDEC__TEMPLATE_BOOL,
+            first->size <= value.size &&
+                memcmp((const char *)value.at + (ends ? value.size - first->size : 0), first->at, first->size) == 0);
+    if ((is_string || is_list) && (specdec__bytes_are(name, "length") || specdec__bytes_are(name, "count")))
+        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)value.size);
+    if (is_list && (specdec__bytes_are(name, "first") || specdec__bytes_are(name, "last")) && value.size)
+        return ((const specdec__template_value *)value.at)[specdec__bytes_are(name, "first") ? 0 : value.size - 1];
+    if ((is_list && specdec__bytes_are(name, "list")) ||
+        (is_string && (specdec__bytes_are(name, "string") || specdec__bytes_are(name, "safe"))))
+        return value;
+    if (specdec__bytes_are(name, "default") || specdec__bytes_are(name, "d")) {
+        const int falsy = arguments->count > 1 && specdec__template_truth(&arguments->value[1]);
+
+        if (value.kind != SPECDEC__TEMPLATE_UNDEFINED && !(falsy && !specdec__template_truth(&value)))
+            return value;
+        return arguments->count ? *first : specdec__template_string("");
+    }
+    return specdec__template_fail(t, "it uses a filter or method that is not known", name);
+}
+
+/* The attribute or item of a value. */
+static specdec__template_value specdec__template_get(specdec__template *t, const specdec__template_value *of,
+                                                     const specdec__template_value *key)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    const specdec_message *message = (const specdec_message *)of->at;
+    const specdec__bytes name = specdec__template_bytes(key->at, key->size);
+    const specdec__template_value *items = (const specdec__template_value *)of->at;
+    const specdec__template_value none = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    const specdec__template_variable *variable;
+    int64_t number = key->number + (key->number < 0 ? (int64_t)of->size : 0);
+
+    if (t->skip || t->failed)
+        return none;
+    if (of->kind == SPECDEC__TEMPLATE_LIST && key->kind == SPECDEC__TEMPLATE_INTEGER)
+        return number >= 0 && number < (int64_t)of->size ? items[number] : none;
+    if (of->kind == SPECDEC__TEMPLATE_UNDEFINED || key->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_fail(t, "it asks what is not defined for something", name);
+    if (of->kind == SPECDEC__TEMPLATE_MESSAGE) {
+        if (specdec__bytes_are(name, "content"))
+            return specdec__template_of(SPECDEC__TEMPLATE_STRING, message->text, message->length);
+        return specdec__bytes_are(name, "role") ? specdec__template_string(roles[message->role]) : none;
+    }
+    if (of->kind == SPECDEC__TEMPLATE_SPACE) {
+        variable = specdec__template_find(t, name, (int)of->number);
+        return variable ? variable->value : none;
+    }
+    if (of->kind != SPECDEC__TEMPLATE_LOOP)
+        return none;
+    number = of->number;
+    if (specdec__bytes_are(name, "index") || specdec__bytes_are(name, "index0"))
+        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number + (name.size == 5));
+    if (specdec__bytes_are(name, "first") || specdec__bytes_are(name, "last"))
+        return specdec__template_number(SPECDEC__TEMPLATE_BOOL,
+                                        name.size == 5 ? number == 0 : number + 1 == (int64_t)of->size);
+    if (specdec__bytes_are(name, "length"))
+        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)of->size);
+    if (specdec__bytes_are(name, "revindex") || specdec__bytes_are(name, "revindex0"))
+        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)of->size - number - (name.size == 9));
+    if (specdec__bytes_are(name, "previtem"))
+        return number ? items[number - 1] : none;
+    if (specdec__bytes_are(name, "nextitem"))
+        return number + 1 < (int64_t)of->size ? items[number + 1] : none;
+    return specdec__template_fail(t, "it asks a loop for what is not known", name);
+}
+
+/* What stands in square brackets behind a value. */
+static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *of)
+{
+    int64_t place[3] = {0, INT32_MAX, 1};
+    specdec__template_value key = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
+    int i, slice = 0;
+
+    for (i = 0; i < 3; i++) {
+        if (specdec__template_next(t) != ':' && t->text.data[t->at] != ']') {
+            key = specdec__template_expression(t);
+            place[i] = key.number;
+            if (slice && key.kind != SPECDEC__TEMPLATE_INTEGER)
+                specdec__template_fail(t, "it takes apart what is no list", specdec__template_bytes(NULL, 0));
+        }
+        if (!specdec__template_accept(t, ":"))
+            break;
+        slice = 1;
+    }
+    if (!specdec__template_accept(t, "]")) {
+        specdec__template_garbled(t);
+        return key;
+    }
+    if (t->skip || t->failed)
+        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    return slice ? specdec__template_slice(t, of, place[0], place[1], place[2]) : specdec__template_get(t, of, &key);
+}
+
+/* Is a value what a test says? */
+static specdec__template_value specdec__template_test(specdec__template *t, const specdec__template_value *value)
+{
+    static const char *const tests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence",
+                                        "number", "true", "false", "boolean"};
+    const int negated = specdec__template_accept(t, "not"), kind = value->kind;
+    const specdec__bytes name = specdec__template_name(t);
+    const int listed = kind == SPECDEC__TEMPLATE_LIST || kind == SPECDEC__TEMPLATE_STRING ||
+                       kind == SPECDEC__TEMPLATE_MESSAGE;
+    size_t i;
+    int is = 0;
+
+    for (i = 0; i < SPECDEC__COUNT(tests) && !specdec__bytes_are(name, tests[i]); i++)
+        ;
+    switch (i) {
+    case 0: is = kind != SPECDEC__TEMPLATE_UNDEFINED; break;
+    case 1: is = kind == SPECDEC__TEMPLATE_UNDEFINED; break;
+    case 2: is = kind == SPECDEC__TEMPLATE_NONE; break;
+    case 3: is = kind == SPECDEC__TEMPLATE_STRING; break;
+    case 4: is = kind == SPECDEC__TEMPLATE_MESSAGE; break;
+    case 5: case 6: is = listed || kind == SPECDEC__TEMPLATE_UNDEFINED; break;
+    case 7: is = kind == SPECDEC__TEMPLATE_INTEGER || kind == SPECDEC__TEMPLATE_BOOL; break;
+    case 8: case 9: is = kind == SPECDEC__TEMPLATE_BOOL && value->number == (i == 8); break;
+    case 10: is = kind == SPECDEC__TEMPLATE_BOOL; break;
+    default: return specdec__template_fail(t, "it makes a test that is not known", name);
+    }
+    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, is != negated);
+}
+
+/* A list of what stands in square brackets. */
+static specdec__template_value specdec__template_list(specdec__template *t)
+{
+    specdec__template_value item[SPECDEC__TEMPLATE_ARGUMENTS], *out;
+    size_t count = 0;
+
+    while (!t->failed && !specdec__template_accept(t, "]")) {
+        if (count == SPECDEC__TEMPLATE_ARGUMENTS) {
+            specdec__template_garbled(t);
+            break;
+        }
+        item[count++] = specdec__template_expression(t);
+        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ']')
+            specdec__template_garbled(t);
+    }
+    out = t->failed ? NULL : (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
+    if (out && count)
+        memcpy(out, item, count * sizeof *out);
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
+}
+
+/* A name: a constant, a function or a variable. The date is none: what it changes no format can hold. */
+static specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
+{
+    static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
+    const specdec__template_variable *variable;
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(constants); i++)
+        if (specdec__bytes_are(name, constants[i]))
+            return specdec__template_number(i < 4 ? SPECDEC__TEMPLATE_BOOL : SPECDEC__TEMPLATE_NONE, i < 2);
+    if (specdec__bytes_are(name, "strftime_now"))
+        specdec__template_fail(t, "it asks for the date", name);
+    if (specdec__template_accept(t, "("))
+        return specdec__template_function(t, name);
+    variable = specdec__template_find(t, name, 0);
+    return variable ? variable->value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+}
+
+/* What an expression is made of, without what stands behind it. */
+static specdec__template_value specdec__template_primary(specdec__template *t)
+{
+    const int c = specdec__template_next(t);
+    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
+    specdec__bytes name;
+
+    if (c == '"' || c == '\'') {
+        value = specdec__template_quoted(t);
+        while (!t->failed && (specdec__template_next(t) == '"' || t->text.data[t->at] == '\'')) {
+            specdec__template_value more = specdec__template_quoted(t);
+
+            value = t->skip ? more : specdec__template_join(t, value, more);
+        }
+        return value;
+    }
+    if (c >= '0' && c <= '9') {
+        for (; t->at < t->end && t->text.data[t->at] >= '0' && t->text.data[t->at] <= '9'; t->at++)
+            value.number = value.number < INT32_MAX ? value.number * 10 + (t->text.data[t->at] - '0') : value.number;
+        return value;
+    }
+    if (specdec__template_accept(t, "[") || specdec__template_accept(t, "(")) {
+        if (t->depth == SPECDEC__TEMPLATE_DEPTH) {
+            specdec__template_garbled(t);
+            return value;
+        }
+        t->depth++;
+        value = c == '[' ? specdec__template_list(t) : specdec__template_expression(t);
+        t->depth--;
+        if (c == '(' && !specdec__template_accept(t, ")"))
+            specdec__template_garbled(t);
+        return value;
+    }
+    name = specdec__template_name(t);
+    if (!name.size) {
+        specdec__template_garbled(t);
+        return value;
+    }
+    return specdec__template_named(t, name);
+}
+
+/* A call of a method or a filter on a value. */
+static specdec__template_value specdec__template_method(specdec__template *t, specdec__bytes name,
+                                                        specdec__template_value value, int has_arguments)
+{
+    specdec__template_arguments arguments;
+
+    arguments.count = 0;
+    if (has_arguments)
+        specdec__template_read_arguments(t, &arguments);
+    if (t->skip || t->failed)
+        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    if (value.kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count) {
+        value = specdec__template_get(t, &value, &arguments.value[0]);
+        if (value.kind == SPECDEC__TEMPLATE_UNDEFINED)
+            value = arguments.count > 1 ? arguments.value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+        return value;
+    }
+    return specdec__template_apply(t, name, value, &arguments);
+}
+
+/* An operand with its attributes, items, calls, filters and tests. */
+static specdec__template_value specdec__template_operand(specdec__template *t)
+{
+    const int minus = specdec__template_accept(t, "-");
+    specdec__template_value value = specdec__template_primary(t), key;
+    specdec__bytes name;
+    int dot;
+
+    if (++t->steps > SPECDEC__TEMPLATE_STEPS)
+        t->failed = "it takes too long";
+    while (!t->failed) {
+        if ((dot = specdec__template_accept(t, ".")) || specdec__template_accept(t, "|")) {
+            const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
+
+            key = specdec__template_of(SPECDEC__TEMPLATE_STRING, name.data, name.size);
+            value = called || !dot ? specdec__template_method(t, name, value, called)
+                                   : specdec__template_get(t, &value, &key);
+        } else if (specdec__template_accept(t, "[")) {
+            value = specdec__template_item(t, &value);
+        } else if (specdec__template_accept(t, "is")) {
+            value = specdec__template_test(t, &value);
+        } else {
+            break;
+        }
+    }
+    if (minus)
+        value.number = -value.number;
+    return value;
+}
+
+/* Is a value in a list, a string in a string, or the name of what a message has? */
+static int specdec__template_within(specdec__template *t, const specdec__template_value *what,
+                                    const specdec__template_value *in)
+{
+    const specdec__template_value *items = (const specdec__template_value *)in->at;
+    size_t i;
+
+    if (in->kind == SPECDEC__TEMPLATE_STRING && what->kind == SPECDEC__TEMPLATE_STRING)
+        return !what->size || specdec__template_search(in, 0, what) < in->size;
+    if (in->kind == SPECDEC__TEMPLATE_MESSAGE)
+        return specdec__template_is(what, "role") || specdec__template_is(what, "content");
+    if (in->kind != SPECDEC__TEMPLATE_LIST)
+        specdec__template_fail(t, "it looks into what is no list", specdec__template_bytes(NULL, 0));
+    else
+        for (i = 0; i < in->size; i++)
+            if (specdec__template_equal(what, &items[i]))
+                return 1;
+    return 0;
+}
+
+/* Two operands and what stands between them: the number of a comparison or sum below. */
+static specdec__template_value specdec__template_combine(specdec__template *t, int i, specdec__template_value a,
+                                                         specdec__template_value b)
+{
+    const int numbers = a.kind >= SPECDEC__TEMPLATE_BOOL && a.kind <= SPECDEC__TEMPLATE_INTEGER &&
+                        b.kind >= SPECDEC__TEMPLATE_BOOL && b.kind <= SPECDEC__TEMPLATE_INTEGER;
+    specdec__template_value *out;
+    int64_t x = a.number, y = b.number;
+
+    if (t->skip || t->failed)
+        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    if (i < 4)
+        return specdec__template_number(SPECDEC__TEMPLATE_BOOL, (i < 2 ? specdec__template_equal(&a, &b)
+                                                                       : specdec__template_within(t, &a, &b)) ==
+                                                                    (i % 2 == 0));
+    if (i == 8 && a.kind == SPECDEC__TEMPLATE_LIST && b.kind == SPECDEC__TEMPLATE_LIST) {
+        out = (specdec__template_value *)specdec__template_take(t, (a.size + b.size) * sizeof *out);
+        if (out && a.size)
+            memcpy(out, a.at, a.size * sizeof *out);
+        if (out && b.size)
+            memcpy(out + a.size, b.at, b.size * sizeof *out);
+        return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? a.size + b.size : 0);
+    }
+    if (i == 8 && a.kind == SPECDEC__TEMPLATE_STRING && b.kind == SPECDEC__TEMPLATE_STRING)
+        return specdec__template_join(t, a, b);
+    if (i == 10)
+        return specdec__template_join(t, a, b);
+    if (!numbers || x > INT32_MAX || x < -INT32_MAX || y > INT32_MAX || y < -INT32_MAX || (i > 11 && !y))
+        return specdec__template_fail(t, "it computes with what is no number", specdec__template_bytes(NULL, 0));
+    switch (i) {
+    case 4: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x <= y);
+    case 5: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x >= y);
+    case 6: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x < y);
+    case 7: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x > y);
+    case 8: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x + y);
+    case 9: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x - y);
+    case 11: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x * y);
+    }
+    x %= y; /* as Python has it: the sign of y */
+    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x && (x < 0) != (y < 0) ? x + y : x);
+}
+
+/* The operator that stands here, of this level or one that binds closer; -1: none. Levels: 0 or, 1 and, 3 comparisons,
+   4 sums, 5 strings that are joined, 6 products. */
+static int specdec__template_operator(specdec__template *t, int level, int *own)
+{
+    static const char *const operators[] = {"==", "!=", "in", "not in", "<=", ">=", "<", ">",
+                                            "+",  "-",  "~",  "*",      "%",  "or", "and"};
+    static const unsigned char levels[] = {3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 5, 6, 6, 0, 1};
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(operators); i++)
+        if (levels[i] >= level && specdec__template_accept(t, operators[i])) {
+            *own = levels[i];
+            return (int)i;
+        }
+    return -1;
+}
+
+/* Operands and the operators between them, of this level and those that bind closer. */
+static specdec__template_value specdec__template_binary(specdec__template *t, int level)
+{
+    specdec__template_value value, other;
+    int i, own = 0, decided;
+
+    if (specdec__template_accept(t, "not")) {
+        value = specdec__template_binary(t, 3);
+        value = specdec__template_number(SPECDEC__TEMPLATE_BOOL, !specdec__template_truth(&value));
+    } else {
+        value = specdec__template_operand(t);
+    }
+    while (!t->failed && (i = specdec__template_operator(t, level, &own)) >= 0) {
+        decided = own < 2 && specdec__template_truth(&value) == !own;
+        t->skip += decided;
+        other = specdec__template_binary(t, own + 1);
+        t->skip -= decided;
+        value = decided ? value : own < 2 ? other : specdec__template_combine(t, i, value, other);
+    }
+    return value;
+}
+
+/* An expression; "a if b else c" reads b first, as a may have no value without it. */
+static specdec__template_value specdec__template_expression(specdec__template *t)
+{
+    const size_t at = t->at;
+    specdec__template_value value, wanted;
+    size_t after;
+
+    t->skip++;
+    specdec__template_binary(t, 0);
+    t->skip--;
+    if (!specdec__template_accept(t, "if")) {
+        if (t->skip)
+            return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+        t->at = at;
+        return specdec__template_binary(t, 0);
+    }
+    wanted = specdec__template_binary(t, 0);
+    after = t->at;
+    t->at = at;
+    t->skip += !specdec__template_truth(&wanted);
+    value = specdec__template_binary(t, 0);
+    t->skip -= !specdec__template_truth(&wanted);
+    t->at = after;
+    if (!specdec__template_accept(t, "else"))
+        return specdec__template_truth(&wanted) ? value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    t->skip += specdec__template_truth(&wanted);
+    specdec__template_next(t);
+    if (specdec__template_truth(&wanted))
+        specdec__template_expression(t);
+    else
+        value = specdec__template_expression(t);
+    t->skip -= specdec__template_truth(&wanted);
+    return value;
+}
+
+/* ---- Text and tags. */
+
+static void specdec__template_write(specdec__template *t, const void *text, size_t size)
+{
+    if (size > sizeof t->output - t->written) {
+        specdec__template_fail(t, "it writes too much", specdec__template_bytes(NULL, 0));
+        return;
+    }
+    if (size)
+        memcpy(t->output + t->written, text, size);
+    t->written += size;
+}
+
+/* Finds the end of a tag whose text begins at `at`: outside strings and brackets. */
+static void specdec__template_bound(specdec__template *t, unsigned char kind)
+{
+    const unsigned char *text = t->text.data;
+    size_t i;
+    int depth = 0;
+    unsigned char quote = 0, c;
+
+    for (i = t->at; i + 1 < t->text.size; i++) {
+        c = text[i];
+        if (kind != '#' && quote) {
+            i += c == '\\';
+            quote = c == quote ? 0 : quote;
+        } else if (depth <= 0 && c == (kind == '{' ? '}' : kind) && text[i + 1] == '}') {
+            break;
+        } else if (kind != '#') {
+            quote = c == '"' || c == '\'' ? c : 0;
+            depth += c == '(' || c == '[' || c == '{' ? 1 : c == ')' || c == ']' || c == '}' ? -1 : 0;
+        }
+    }
+    if (i + 1 >= t->text.size) {
+        specdec__template_fail(t, "a tag has no end", specdec__template_bytes(NULL, 0));
+        i = t->text.size;
+    }
+    t->end = i > t->at && (text[i - 1] == '-' || text[i - 1] == '+') ? i - 1 : i;
+}
+
+/* Leaves the tag that ends at t->end: its text begins behind it, and some white space goes. */
+static void specdec__template_close(specdec__template *t)
+{
+    const unsigned char *text = t->text.data + t->end;
+    const size_t left = t->text.size - t->end;
+    const int marked = left && (text[0] == '-' || text[0] == '+');
+
+    t->strip = left && text[0] == '-' ? 2 : left > (size_t)marked && !marked && text[marked] != '}' ? 1 : 0;
+    t->after = t->end + (left < (size_t)marked + 2 ? left : (size_t)marked + 2);
+}
+
+/* Goes on to the next tag that is no comment, and writes the text before it (write = 0: does not). Returns its kind,
+   '{' or '%', 0: the template ends. t->at to t->end is what stands in it. */
+static int specdec__template_tag(specdec__template *t, int write)
+{
+    const unsigned char *text = t->text.data;
+
+    while (!t->failed) {
+        size_t from = t->after, to, tag, start;
+        int kind, dash, lines;
+
+        if (t->strip == 2) {
+            while (from < t->text.size && memchr(" \t\r\n\v\f", text[from], 6))
+                from++;
+        } else if (t->strip) {
+            from += from < t->text.size && text[from] == '\n';
+        }
+        t->line = from > t->after ? text[from - 1] == '\n' : t->after == 0;
+        for (tag = from; tag + 1 < t->text.size; tag++)
+            if (text[tag] == '{' && (text[tag + 1] == '{' || text[tag + 1] == '%' || text[tag + 1] == '#'))
+                break;
+        kind = tag + 1 < t->text.size ? text[tag + 1] : 0;
+        to = kind ? tag : t->text.size;
+        dash = kind && tag + 2 < t->text.size ? text[tag + 2] : 0;
+        for (start = to; start > from && (text[start - 1] == ' ' || text[start - 1] == '\t'); start--)
+            ;
+        lines = start > from ? text[start - 1] == '\n' : t->line;
+        if (kind && dash == '-')
+            while (to > from && memchr(" \t\r\n\v\f", text[to - 1], 6))
+                to--;
+        else if (kind && kind != '{' && dash != '+' && lines)
+            to = start;
+        if (write)
+            specdec__template_write(t, text + from, to - from);
+        t->after = t->text.size;
+        t->strip = 0;
+        if (!kind)
+            return 0;
+        t->at = tag + 2 + (dash == '-' || dash == '+');
+        specdec__template_bound(t, (unsigned char)kind);
+        specdec__template_close(t);
+        if (++t->steps > SPECDEC__TEMPLATE_STEPS)
+            t->failed = "it takes too long";
+        if (kind != '#')
+            return kind;
+    }
+    return 0;
+}
+
+/* Passes over the text of a block that is not run, to the tag of its own level that ends it: one that begins with
+   "end", or, if asked for, "elif" and "else". Returns that tag's name. */
+static specdec__bytes specdec__template_pass(specdec__template *t, int others)
+{
+    static const char *const openers[] = {"if", "for", "macro", "call", "filter", "block", "generation"};
+    specdec__bytes name = specdec__template_bytes(NULL, 0);
+    int kind, depth = 0;
+    size_t i;
+
+    while ((kind = specdec__template_tag(t, 0)) != 0) {
+        if (kind != '%')
+            continue;
+        name = specdec__template_name(t);
+        for (i = 0; i < SPECDEC__COUNT(openers); i++)
+            depth += specdec__bytes_are(name, openers[i]);
+        if (specdec__bytes_are(name, "set")) { /* a block, unless it has a value */
+            while (specdec__template_name(t).size && specdec__template_accept(t, "."))
+                ;
+            depth += !specdec__template_next(t);
+        }
+        if (!depth && (name.size > 3 && memcmp(name.data, "end", 3) == 0))
+            return name;
+        if (!depth && others && (specdec__bytes_are(name, "elif") || specdec__bytes_are(name, "else")))
+            return name;
+        depth -= name.size > 3 && memcmp(name.data, "end", 3) == 0;
+    }
+    specdec__template_fail(t, "a block has no end", name);
+    return name;
+}
+
+/* A new block; NULL, and the run has ended, when there are too many. */
+static specdec__template_block *specdec__template_push(specdec__template *t, int kind, specdec__bytes name)
+{
+    specdec__template_block *block = &t->block[t->blocks];
+
+    if (t->blocks == SPECDEC__TEMPLATE_BLOCKS) {
+        specdec__template_fail(t, "its blocks are too deep", name);
+        return NULL;
+    }
+    t->blocks++;
+    memset(block, 0, sizeof *block);
+    block->kind = kind;
+    block->name = name;
+    block->body = t->end;
+    block->written = t->written;
+    block->variables = t->variables;
+    return block;
+}
+
+/* if, and elif behind what was not run. */
+static void specdec__template_if(specdec__template *t)
+{
+    specdec__bytes name = specdec__template_bytes("if", 2);
+    int taken = 0;
+
+    while (!t->failed && !taken) {
+        specdec__template_value wanted = specdec__template_number(SPECDEC__TEMPLATE_BOOL, 1);
+
+        if (!specdec__bytes_are(name, "else"))
+            wanted = specdec__template_expression(t);
+        taken = specdec__template_truth(&wanted);
+        if (!t->failed && !taken) {
+            name = specdec__template_pass(t, 1);
+            if (specdec__bytes_are(name, "endif"))
+                return;
+        }
+    }
+    specdec__template_push(t, 'i', name);
+}
+
+/* Begins the next round of a loop, or leaves it. */
+static void specdec__template_round(specdec__template *t)
+{
+    specdec__template_block *block = &t->block[t->blocks - 1];
+    specdec__template_value loop = block->list;
+
+    t->variables = block->variables;
+    t->sets++;
+    if (block->index == (int)block->list.size) {
+        t->blocks--;
+        return;
+    }
+    loop.kind = SPECDEC__TEMPLATE_LOOP;
+    loop.number = block->index;
+    specdec__template_set(t, block->name, 0, ((const specdec__template_value *)block->list.at)[block->index++]);
+    specdec__template_set_name(t, "loop", loop);
+    t->end = block->body;
+    specdec__template_close(t);
+}
+
+/* Those items of a list for which an expression at t->at is true, with each as a variable. */
+static specdec__template_value specdec__template_filter(specdec__template *t, specdec__bytes name,
+                                                        specdec__template_value list)
+{
+    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, list.size * sizeof *out);
+    const int variables = t->variables;
+    const size_t at = t->at;
+    size_t i, count = 0;
+
+    for (i = 0; out && !t->failed && i < list.size; i++) {
+        const specdec__template_value item = ((const specdec__template_value *)list.at)[i];
+        specdec__template_value wanted;
+
+        t->at = at;
+        t->variables = variables;
+        specdec__template_bind(t, name, item);
+        wanted = specdec__template_expression(t);
+        if (specdec__template_truth(&wanted))
+            out[count++] = item;
+    }
+    t->variables = variables;
+    if (!list.size) {
+        t->skip++;
+        specdec__template_expression(t);
+        t->skip--;
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, count);
+}
+
+static void specdec__template_for(specdec__template *t)
+{
+    const specdec__bytes name = specdec__template_name(t);
+    specdec__template_value list;
+    specdec__template_block *block;
+
+    if (!specdec__template_accept(t, "in")) {
+        specdec__template_fail(t, "it has a loop that is not understood", name);
+        return;
+    }
+    list = specdec__template_binary(t, 0);
+    if (list.kind == SPECDEC__TEMPLATE_UNDEFINED)
+        list = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0);
+    if (list.kind != SPECDEC__TEMPLATE_LIST)
+        specdec__template_fail(t, "it loops over what is no list", name);
+    if (!t->failed && specdec__template_accept(t, "if"))
+        list = specdec__template_filter(t, name, list);
+    if (t->failed || specdec__template_next(t)) {
+        specdec__template_fail(t, "it has a loop that is not understood", name);
+        return;
+    }
+    if (!list.size) {
+        if (specdec__bytes_are(specdec__template_pass(t, 1), "else"))
+            specdec__template_push(t, 'e', name);
+        return;
+    }
+    block = specdec__template_push(t, 'f', name);
+    if (block) {
+        block->list = list;
+        specdec__template_round(t);
+    }
+}
+
+static void specdec__template_assign(specdec__template *t)
+{
+    specdec__bytes name = specdec__template_name(t), attribute;
+    const specdec__template_variable *variable;
+    int space = 0;
+
+    if (specdec__template_accept(t, ".")) {
+        attribute = specdec__template_name(t);
+        variable = specdec__template_find(t, name, 0);
+        space = variable && variable->value.kind == SPECDEC__TEMPLATE_SPACE ? (int)variable->value.number : 0;
+        if (!space)
+            specdec__template_fail(t, "it sets an attribute of what is no namespace", name);
+        name = attribute;
+    }
+    if (!specdec__template_next(t) && !space) {
+        specdec__template_push(t, 's', name);
+        return;
+    }
+    if (!specdec__template_accept(t, "=")) {
+        specdec__template_fail(t, "it sets what is not understood", name);
+        return;
+    }
+    specdec__template_set(t, name, space, specdec__template_expression(t));
+    if (specdec__template_next(t))
+        specdec__template_fail(t, "it sets what is not understood", name);
+}
+
+/* The end of a block: of a loop, perhaps another round; of a set, its value. */
+static void specdec__template_end(specdec__template *t, specdec__bytes name)
+{
+    const specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+    specdec__template_value value;
+
+    if (!t->blocks) {
+        specdec__template_fail(t, "it ends a block that has not begun", name);
+    } else if (block->kind == 'f') {
+        specdec__template_round(t);
+    } else if (block->kind == 's') {
+        t->blocks--;
+        value = specdec__template_join(t, specdec__template_string(""),
+                                       specdec__template_of(SPECDEC__TEMPLATE_STRING, t->output + block->written,
+                                                            t->written - block->written));
+        t->written = block->written;
+        specdec__template_set(t, block->name, 0, value);
+    } else {
+        t->blocks--;
+    }
+}
+
+/* elif or else behind what was run: the rest of the block is passed over. */
+static void specdec__template_leave(specdec__template *t, specdec__bytes name)
+{
+    specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+
+    if (t->blocks && block->kind == 'f' && block->index < (int)block->list.size) {
+        specdec__template_round(t);
+        return;
+    }
+    specdec__template_pass(t, 0);
+    specdec__template_end(t, name);
+}
+
+/* One statement. Returns 1 when it ends a macro. */
+static int specdec__template_statement(specdec__template *t)
+{
+    const specdec__bytes name = specdec__template_name(t);
+    specdec__template_value macro;
+    specdec__bytes own;
+
+    if (specdec__bytes_are(name, "if")) {
+        specdec__template_if(t);
+    } else if (specdec__bytes_are(name, "for")) {
+        specdec__template_for(t);
+    } else if (specdec__bytes_are(name, "set")) {
+        specdec__template_assign(t);
+    } else if (specdec__bytes_are(name, "elif") || specdec__bytes_are(name, "else")) { /* behind what was run */
+        specdec__template_leave(t, name);
+    } else if (specdec__bytes_are(name, "macro")) {
+        own = specdec__template_name(t);
+        if (!specdec__template_accept(t, "("))
+            specdec__template_fail(t, "it has a macro that is not understood", own);
+        macro = specdec__template_of(SPECDEC__TEMPLATE_MACRO, NULL, t->end);
+        macro.number = (int64_t)t->at;
+        specdec__template_set(t, own, 0, macro);
+        specdec__template_pass(t, 0);
+    } else if (specdec__bytes_are(name, "endmacro")) {
+        return 1;
+    } else if (specdec__bytes_are(name, "endif") || specdec__bytes_are(name, "endfor") ||
+               specdec__bytes_are(name, "endset")) {
+        specdec__template_end(t, name);
+    } else if (!specdec__bytes_are(name, "generation") && !specdec__bytes_are(name, "endgeneration")) {
+        specdec__template_fail(t, "it has a statement that is not known", name);
+    }
+    return 0;
+}
+
+/* Runs from t->after to the end of the template, or of the macro. */
+static void specdec__template_run(specdec__template *t)
+{
+    int kind;
+
+    while ((kind = specdec__template_tag(t, 1)) != 0) {
+        const size_t used = t->used;
+        const int sets = t->sets;
+
+        if (kind == '%') {
+            if (specdec__template_statement(t))
+                return;
+        } else {
+            specdec__template_value value = specdec__template_expression(t);
+
+            if (specdec__template_next(t))
+                specdec__template_garbled(t);
+            value = specdec__template_join(t, value, specdec__template_string(""));
+            specdec__template_write(t, value.at, value.size);
+        }
+        if (t->sets == sets && kind == '{')
+            t->used = used; /* nothing that was made there is needed any more */
+    }
+}
+
+/* Runs a template for a few messages, as a conversation that the model is to answer. bos, eos: the texts of the tokens
+   that begin and end texts. Afterwards t->output holds t->written bytes, or t->failed says why not. */
+static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specdec__bytes text, specdec__bytes bos,
+                                                     specdec__bytes eos, const specdec_message *messages, int count)
+{
+    specdec__template_value *list;
+    int i;
+
+    t->text = text;
+    t->text.size -= text.size && text.data[text.size - 1] == '\n';
+    t->at = t->end = t->after = t->used = t->written = 0;
+    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = t->sets = 0;
+    t->failed = NULL;
+    if (text.size && memchr(text.data, '\r', text.size))
+        specdec__template_fail(t, "it has carriage returns", specdec__template_bytes(NULL, 0));
+    list = (specdec__template_value *)specdec__template_take(t, (size_t)count * sizeof *list);
+    for (i = 0; list && i < count; i++)
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_MESSAGE, &messages[i], 0);
+    specdec__template_set_name(t, "messages", specdec__template_of(SPECDEC__TEMPLATE_LIST, list, (size_t)count));
+    specdec__template_set_name(t, "bos_token", specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_set_name(t, "eos_token", specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_set_name(t, "add_generation_prompt", specdec__template_number(SPECDEC__TEMPLATE_BOOL, 1));
+    specdec__template_set_name(t, "tools", specdec__template_number(SPECDEC__TEMPLATE_NONE, 0));
+    if (!t->failed)
+        specdec__template_run(t);
+    if (!t->failed && t->blocks)
+        specdec__template_fail(t, "a block has no end", t->block[0].name);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>text/chat: chat formats: recognised by name or template, and rendered.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_HAS = 3 };
+enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
-/* A chat format is recognised by what its template contains; the template itself is never run. The token that begins a
-   text is left to specdec__tokenize; special tokens are written as text, so PARSE_SPECIAL belongs to it. */
+/* A layout of conversations. Special tokens are written as text, so PARSE_SPECIAL belongs to it; the token that begins
+   texts does not. */
 typedef struct specdec__chat_format {
     const char *name;
-    const char *has[SPECDEC__CHAT_HAS], *lacks; /* in the template; NULL: does not matter */
+    const char *tokens[SPECDEC__CHAT_TOKENS]; /* that the vocabulary must have, each as one token */
     int trims;                           /* of roles (1 << role): white space around messages is dropped */
     int ends;                            /* of roles: the token that ends a text stands before `after` */
     const char *opening;                 /* before system messages, and before user ones that follow no system one: */
@@ -15534,114 +16957,154 @@ typedef struct specdec__chat_format {
     const char *generate;                /* what makes the model answer */
 } specdec__chat_format;
 
-enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1 };
+enum {
+    SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
+    SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
+    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: user messages behind system ones are, at their end alone */
+};
 
 /* DeepSeek's tokens, with wide bars. */
 #define SPECDEC__CHAT_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
 #define SPECDEC__CHAT_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
-/* "tulu" has two rows: Tulu 2 and Tulu 3; so has "llama2": with "<s>" before every question, or before the first. So
-   has "mistral", which is that before v3: older templates have no space before answers; the one before "[INST]" is the
-   tokenizer's. What has none behind it (tekken) is none of the three. So has "deepseek-r1": older templates leave it to
-   the model to begin with "<think>", as "chatml" does. What a row lacks tells others from it: Apriel from Phi-3,
-   SmolVLM from ChatML, Functionary from Llama 3. */
+/* A name may have several rows: a template is of the first one that writes what it writes; a name alone is the first.
+   "llama2": with "<s>" before every question, or before the first. "mistral" is that before v3: with or without spaces
+   around answers; the one before "[INST]" is the tokenizer's. "deepseek-r1": some templates leave it to the model to
+   begin with "<think>". Marks that are no tokens (zephyr's, tulu's, llama2's) are written in pieces. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"phi4-mini", {"|>' + message", "<|end|>", NULL}, NULL, 0, 0, "", "",
+    {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
-    {"phi3", {"<|assistant|>", "<|end|>", NULL}, "\\n<|end|>", 0, 0, "", "",
+    {"phi3", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"tulu", {"<|user|>", "eos_token", "'content'] }}"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"tulu", {NULL}, 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"tulu", {"<|user|>", "eos_token", "not loop.last"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"zephyr", {NULL}, 0, SPECDEC__CHAT_ALL, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"zephyr", {"<|user|>", "eos_token", NULL}, "<|end|>", 0, SPECDEC__CHAT_ALL, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"phi4", {"<|im_start|>", "<|im_sep|>", NULL}, NULL, 0, 0, "", "",
+    {"phi4", {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
      {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
-    {"chatml-think", {"<|im_start|>", "assistant\\n<think>", NULL}, NULL, 0, 0, "", "",
+    {"chatml-think", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n<think>\n"},
-    {"chatml", {"<|im_start|>", NULL, NULL}, "<end_of_utterance>", 0, 0, "", "",
+    {"chatml", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", NULL, NULL}, ">>>", SPECDEC__CHAT_ALL, 0, "", "",
+    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, SPECDEC__CHAT_ALL, 0, "", "",
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
      {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {"granite", {"<|start_of_role|>", NULL, NULL}, NULL, 0, 0, "", "",
+    {"granite", {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}, 0, 0, "", "",
      {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
       "<|start_of_role|>assistant<|end_of_role|>"},
      {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", "><think>", NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "",
+    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "",
      "", {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT "<think>\n"},
-    {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", NULL, NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, "{{ '[INST] '", SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] ", NULL}, NULL, 0, 0, "", "",
+    {"mistral-v7", {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"}, 0, 0, "", "",
      {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST] ", NULL, NULL}, " [/INST]", SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
+    {"mistral-v3", {"[INST]", "[/INST]", "</s>"}, SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, " [INST] ", 0, 0, "[INST] ", "[INST] ",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
      {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, NULL, 0, 0, "[INST] ", "[INST] ",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"gemma", {"<start_of_turn>", NULL, NULL}, NULL, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
+     {"", "", ""}, {"\n\n", " [/INST]", "</s> "}, ""},
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
+     {"", "", " "}, {"\n\n", " [/INST]", " </s>"}, ""},
+    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
+     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
+    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
+     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
+    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
      "<start_of_turn>user\n",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
-/* Does a text contain a string? */
-static int specdec__chat_contains(const char *text, size_t length, const char *what)
-{
-    size_t size = strlen(what), i;
+/* How the conversations of a model are laid out. */
+typedef struct specdec__chat {
+    const specdec__chat_format *format; /* NULL: it is not known */
+    int trims;                    /* as in the format; a template may say otherwise */
+    int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
+    int no_system;                /* system messages are refused: the template writes them in a way of its own */
+    specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
+                                      before every first one */
+    const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
+    specdec__bytes culprit;       /* what in it */
+} specdec__chat;
 
-    for (i = 0; i + size <= length; i++)
-        if (memcmp(text + i, what, size) == 0)
-            return 1;
-    return 0;
-}
+/* What recognising a template takes, and what of it stays: texts of a specdec__chat. */
+typedef struct specdec__chat_work {
+    specdec__template run;
+    char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
+} specdec__chat_work;
 
-/* The chat format of this name, or the one that a template (tokenizer.chat_template) is recognised as; NULL: none. No
-   name contains what templates are recognised by. */
-static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name_or_template, size_t length)
+/* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
+   that is not noted). needed: the bytes of all that was appended, also without room for it. */
+typedef struct specdec__chat_text {
+    char *text;
+    unsigned char *plain;
+    size_t size, needed;
+} specdec__chat_text;
+
+/* The first format of this name; NULL: none. */
+static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name)
 {
     size_t i;
 
-    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
-        const specdec__chat_format *format = &specdec__chat_formats[i];
-        int fits = !format->lacks || !specdec__chat_contains(name_or_template, length, format->lacks), j;
+    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
+        if (strcmp(specdec__chat_formats[i].name, name) == 0)
+            return &specdec__chat_formats[i];
+    return NULL;
+}
 
-        for (j = 0; j < SPECDEC__CHAT_HAS && format->has[j] && fits; j++)
-            fits = specdec__chat_contains(name_or_template, length, format->has[j]);
-        if (fits || (strlen(format->name) == length && memcmp(format->name, name_or_template, length) == 0))
-            return format;
+/* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
+static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    int missing = 0, i;
+    uint32_t id;
+
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && format->tokens[i]; i++)
+        missing |= 1 << i;
+    for (id = 0; id < v->count && missing; id++) {
+        const specdec__bytes text = specdec__cursor_string(&c);
+
+        for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
+            if (missing >> i & 1 && specdec__bytes_are(text, format->tokens[i]))
+                missing &= ~(1 << i);
     }
+    for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
+        if (missing >> i & 1)
+            return format->tokens[i];
     return NULL;
 }
 
 /* Appends bytes, or a string (SPECDEC_WHOLE_STRING), while there is room and counts them in any case. */
-static void specdec__chat_append(char *out, size_t size, size_t *needed, const char *text, size_t length)
+static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
+    size_t i;
+
     if (length == SPECDEC_WHOLE_STRING)
         length = strlen(text);
-    if (length && *needed <= size && length <= size - *needed)
-        memcpy(out + *needed, text, length);
-    *needed = specdec__size_add(*needed, length);
+    if (length && out->needed <= out->size && length <= out->size - out->needed) {
+        memcpy(out->text + out->needed, text, length);
+        for (i = out->needed; out->plain && i < out->needed + length; i++)
+            out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | (plain ? 1u << i % 8 : 0));
+    }
+    out->needed = specdec__size_add(out->needed, length);
 }
 
-static specdec__bytes specdec__chat_trim(const specdec_message *message, int trims)
+/* A message's text without the white space at its ends (1: the left, 2: the right). */
+static specdec__bytes specdec__chat_trim(const specdec_message *message, int ends)
 {
     const char *text = message->text;
     size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
-    size_t kinds = trims ? 6 : 0; /* of white space */
     specdec__bytes out;
 
-    while (length && memchr(" \t\r\n\v\f", text[length - 1], kinds))
+    while (ends & 2 && length && memchr(" \t\r\n\v\f", text[length - 1], 6))
         length--;
-    for (; length && memchr(" \t\r\n\v\f", text[0], kinds); length--)
+    for (; ends & 1 && length && memchr(" \t\r\n\v\f", text[0], 6); length--)
         text++;
     out.data = (const unsigned char *)text;
     out.size = length;
@@ -15649,44 +17112,344 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int tri
 }
 
 /* Appends what stands behind a message of this role. end: the text of the token that ends a text. */
-static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end, char *out,
-                                size_t size, size_t *needed)
+static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end,
+                                specdec__chat_text *out)
 {
     if (format->ends >> role & 1)
-        specdec__chat_append(out, size, needed, (const char *)end.data, end.size);
-    specdec__chat_append(out, size, needed, format->after[role], SPECDEC_WHOLE_STRING);
+        specdec__chat_append(out, (const char *)end.data, end.size, 0);
+    specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
-/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: the text holds
-   messages already. end: see specdec__chat_close. *needed becomes the length of all that was appended; no terminating
-   zero is written. Errors: ARGUMENT; BUFFER, without words, when that is above size. */
-static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format, specdec__bytes end,
-                                                           int begun, const specdec_message *messages, int count,
-                                                           char *out, size_t size, size_t *needed,
-                                                           specdec_error *error)
+/* Appends a message whose role is known. previous: that of the one before it; begun: there is text before it. */
+static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
+                                  const specdec_message *message, specdec__chat_text *out)
+{
+    const specdec__chat_format *format = chat->format;
+    const int role = (int)message->role, behind = role == SPECDEC_USER && previous == SPECDEC_SYSTEM;
+    const int half = behind && chat->trims & SPECDEC__CHAT_HALF;
+    const specdec__bytes text = specdec__chat_trim(message, half ? 2 : chat->trims >> role & 1 ? 3 : 0);
+
+    if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
+        specdec__chat_append(out, begun ? format->reopening : format->opening, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
+    if (role == SPECDEC_SYSTEM && !begun)
+        specdec__chat_append(out, (const char *)chat->prefix.data, chat->prefix.size, 0);
+    specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
+    specdec__chat_close(format, role, end, out);
+}
+
+/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: there are
+   messages before it. end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without
+   words, when out->needed is above its size. */
+static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
+                                                           const specdec_message *messages, int count,
+                                                           specdec__chat_text *out, specdec_error *error)
 {
     int i, previous = SPECDEC_ASSISTANT;
+    specdec_message own;
 
-    for (i = 0; i < count; i++) {
-        const int role = (int)messages[i].role;
-        specdec__bytes text;
-
-        if (role < 0 || role >= SPECDEC__CHAT_ROLES || (!messages[i].text && messages[i].length))
+    for (i = 0; i < count; i++)
+        if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
+            (!messages[i].text && messages[i].length))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
-        text = specdec__chat_trim(&messages[i], format->trims >> role & 1);
-        if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM) {
-            specdec__chat_append(out, size, needed, begun ? format->reopening : format->opening,
-                                 SPECDEC_WHOLE_STRING);
-            begun = 1;
-        }
-        specdec__chat_append(out, size, needed, format->before[role], SPECDEC_WHOLE_STRING);
-        specdec__chat_append(out, size, needed, (const char *)text.data, text.size);
-        specdec__chat_close(format, role, end, out, size, needed);
-        previous = role;
+        else if (chat->no_system && messages[i].role == SPECDEC_SYSTEM)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "message %d: the model's template writes system messages in a way of its own", i);
+    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->system.data) {
+        memset(&own, 0, sizeof own);
+        own.text = (const char *)chat->system.data;
+        own.length = chat->system.size;
+        own.special = 1;
+        specdec__chat_message(chat, end, 0, previous, &own, out);
+        previous = SPECDEC_SYSTEM;
+        begun = 1;
     }
-    specdec__chat_append(out, size, needed, format->generate, SPECDEC_WHOLE_STRING);
-    return *needed > size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
+    for (i = 0; i < count; i++) {
+        specdec__chat_message(chat, end, begun, previous, &messages[i], out);
+        begun |= messages[i].role != SPECDEC_ASSISTANT;
+        previous = (int)messages[i].role;
+    }
+    specdec__chat_append(out, chat->format->generate, SPECDEC_WHOLE_STRING, 0);
+    return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
+
+/* Drops the white space at the beginning. */
+static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
+{
+    size_t drop = 0, i;
+
+    while (drop < out->needed && memchr(" \t\r\n\v\f", out->text[drop], 6))
+        drop++;
+    out->needed -= drop;
+    for (i = 0; i < out->needed; i++) {
+        const unsigned plain = out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
+
+        out->text[i] = out->text[i + drop];
+        out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | plain << i % 8);
+    }
+}
+
+/* The text of a token; -1: empty. */
+static specdec__bytes specdec__chat_token(const specdec__vocab *v, int32_t id)
+{
+    return id < 0 ? specdec__template_bytes("", 0) : specdec__vocab_text(v, (uint32_t)id);
+}
+
+/* Does a text begin with a token's? */
+static int specdec__chat_begins(specdec__bytes text, specdec__bytes token)
+{
+    return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
+}
+
+/* How a rendered conversation, with tokens before it (begun) or without, is made tokens: the one that begins texts is
+   written once where the template or the tokenizer wants it. */
+static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const specdec__vocab *v,
+                                               const specdec__chat_text *out, int begun)
+{
+    const specdec__bytes text = specdec__template_bytes(out->text, out->needed);
+
+    if (begun)
+        return SPECDEC_TOKENIZE_SPECIAL;
+    if (specdec__chat_begins(text, specdec__chat_token(v, v->bos)) && !(out->plain[0] & 1))
+        return SPECDEC_TOKENIZE_SPECIAL | SPECDEC__TOKENIZE_BARE;
+    return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
+}
+
+/* ---- Templates. */
+
+/* Does a format write what the template has written? */
+static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
+                                specdec__bytes written, const specdec_message *messages, int count)
+{
+    specdec__chat_text out;
+
+    memset(&out, 0, sizeof out);
+    out.text = w->expected;
+    out.size = sizeof w->expected;
+    return specdec__chat_render(chat, end, 0, messages, count, &out, NULL) == SPECDEC_OK &&
+           out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
+}
+
+/* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
+static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                        const specdec__vocab *v, const specdec_message *messages, int count)
+{
+    const specdec__bytes bos = specdec__chat_token(v, v->bos);
+    specdec__bytes written = {NULL, 0};
+
+    specdec__template_render(&w->run, text, bos, specdec__chat_token(v, v->eos), messages, count);
+    chat->failed = w->run.failed;
+    chat->culprit = w->run.culprit;
+    if (chat->failed)
+        return written;
+    written = specdec__template_bytes(w->run.output, w->run.written);
+    if (chat->begins && specdec__chat_begins(written, bos)) {
+        written.data += bos.size;
+        written.size -= bos.size;
+    }
+    return written;
+}
+
+/* Keeps bytes of what the template has written. Empty, too, has data. */
+static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
+{
+    specdec__bytes out = {NULL, 0};
+
+    if (at <= sizeof w->kept && size <= sizeof w->kept - at) {
+        out = specdec__template_bytes(w->kept + at, size);
+        if (size)
+            memcpy(w->kept + at, data, size);
+    }
+    return out;
+}
+
+/* What a template writes between the beginning of a system message and the text that a caller gave for it. */
+static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
+                                      const specdec_message *system)
+{
+    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    specdec__template_value in = specdec__template_of(SPECDEC__TEMPLATE_STRING, written.data, written.size), what;
+    size_t at;
+
+    what = specdec__template_of(SPECDEC__TEMPLATE_STRING, system->text, system->length);
+    at = specdec__template_search(&in, 0, &what);
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    if (at < written.size && at > head)
+        chat->prefix = specdec__chat_keep(w, 0, written.data + head, at - head);
+}
+
+/* What a template writes as a system message though the conversation has none. Returns 0 when it writes something that
+   is no such message. */
+static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
+                                     specdec__bytes written, const specdec_message *messages, int count)
+{
+    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+                        chat->prefix.size;
+    specdec__chat_text out;
+
+    if (specdec__chat_agrees(w, chat, end, written, messages, count))
+        return 1;
+    chat->system = specdec__template_bytes("", 0);
+    memset(&out, 0, sizeof out);
+    out.text = w->expected;
+    out.size = sizeof w->expected;
+    if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
+        head > out.needed)
+        return 0;
+    chat->system = specdec__chat_keep(w, chat->prefix.size, written.data + head, written.size - out.needed);
+    return chat->system.data && specdec__chat_agrees(w, chat, end, written, messages, count);
+}
+
+/* Finds the way to drop white space that makes a format write what the template writes for two conversations, the
+   second of which has a system message. Returns 0 when there is none. */
+static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                    const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
+{
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    int fits = 2 * SPECDEC__CHAT_HALF, trims, from, known = (1 << fits) - 1;
+
+    for (from = 1; from >= !has_system; from--) {
+        const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages + from, count - from);
+
+        for (trims = 0; trims < 2 * SPECDEC__CHAT_HALF; trims++) {
+            chat->trims = trims;
+            if (!written.data || !specdec__chat_agrees(w, chat, end, written, messages + from, count - from))
+                known &= ~(1 << trims);
+        }
+    }
+    for (fits = 0; fits < 2 * SPECDEC__CHAT_HALF && !(known >> fits & 1); fits++)
+        ;
+    chat->trims = fits;
+    return known != 0;
+}
+
+/* Conversations for which a format must write what a template writes. */
+static const specdec_message specdec__chat_plain[] = {
+    {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
+    {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
+    {SPECDEC_ASSISTANT, "Land.", 5, 0},     {SPECDEC_USER, "Thanks", 6, 0}};
+static const specdec_message specdec__chat_wide[] = {
+    {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
+    {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
+
+/* Finds the format that writes what the template writes, with a system message or (from 1) without. Returns whether the
+   template has written anything. */
+static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                     const specdec__vocab *v, int from)
+{
+    const specdec_message *messages = specdec__chat_plain + from;
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages, 6 - from);
+    size_t i;
+
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    for (i = 0; written.data && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
+        chat->format = &specdec__chat_formats[i];
+        if (!from)
+            specdec__chat_find_prefix(w, chat, written, messages);
+        if (specdec__chat_agrees(w, chat, end, written, messages, 6 - from))
+            return 1;
+    }
+    chat->format = NULL;
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    return written.data != NULL;
+}
+
+/* Recognises a template that writes the token which begins texts, or does not (chat->begins). A template that refuses
+   system messages leaves it to the format to put them somewhere. */
+static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                  const specdec__vocab *v)
+{
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    const specdec_message *question = specdec__chat_plain + 1;
+    specdec__bytes written;
+    const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
+
+    if (!has_system)
+        specdec__chat_find_format(w, chat, text, v, 1);
+    if (!chat->format)
+        return;
+    chat->no_system = takes && !has_system;
+    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    if (!written.data || !specdec__chat_find_system(w, chat, end, written, question, 1) ||
+        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_wide, 4, has_system))
+        chat->format = NULL;
+}
+
+/* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
+   messages, answers and white space. What is found stays in *chat, its texts in *w. A vocabulary must be complete. */
+static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                                    const specdec__vocab *v)
+{
+    const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
+    const specdec_message *question = specdec__chat_plain + 1;
+    specdec__bytes written;
+    size_t without;
+    int spells;
+
+    memset(chat, 0, sizeof *chat);
+    specdec__template_render(&w->run, text, none, specdec__chat_token(v, v->eos), question, 1);
+    without = w->run.written;
+    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    if (!written.data)
+        return;
+    spells = specdec__chat_begins(written, bos);
+    chat->begins = spells && written.size > without; /* else the format itself begins with that token */
+    specdec__chat_compare(chat, w, text, v);
+    if (!chat->format && spells && !chat->begins) {
+        chat->begins = 1;
+        specdec__chat_compare(chat, w, text, v);
+        chat->begins = chat->format != NULL;
+    }
+    if (!chat->format && !chat->failed)
+        chat->failed = "it writes what no known format does";
+}
+
+/* Chooses by name (NULL: as the model's template says, own), and checks that the format's tokens are there. *chat has
+   no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is missing). */
+static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
+                                                           const specdec__vocab *v, const char *name,
+                                                           specdec_error *error)
+{
+    const char *missing;
+
+    *chat = *own;
+    if (name && !(own->format && strcmp(own->format->name, name) == 0)) {
+        memset(chat, 0, sizeof *chat);
+        chat->format = specdec__chat_find(name);
+        if (!chat->format)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
+        chat->trims = chat->format->trims;
+        chat->begins = own->begins;
+    }
+    missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
+    if (missing && name)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
+                             "chat format \"%s\" needs %s, which is no token of this vocabulary", name, missing);
+    if (missing) {
+        chat->format = NULL;
+        chat->failed = "a token that it writes is not in the vocabulary";
+        chat->culprit = specdec__template_bytes(missing, strlen(missing));
+    }
+    return SPECDEC_OK;
+}
+
+/* Refuses a conversation where there is no format. */
+static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat *chat, specdec_error *error)
+{
+    if (!SPECDEC__CHATS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
+    if (!chat->failed)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model has no chat template: config.chat_format chooses a format");
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                         "the model's chat template is of no known format (%s%s%.*s): config.chat_format chooses one",
+                         chat->failed, chat->culprit.size ? ": " : "",
+                         (int)(chat->culprit.size < 40 ? chat->culprit.size : 40),
+                         chat->culprit.size ? (const char *)chat->culprit.data : "");
+}
+
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -15872,6 +17635,7 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
+    specdec__chat chat;       /* as the template says */
     specdec__gguf gguf;
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
@@ -16957,6 +18721,22 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     return specdec__os_read(room, file->size, source->path, error);
 }
 
+/* Reads the chat template, and recognises it, with memory that keeps what its texts are. */
+static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
+    specdec__chat_work *work;
+
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data) {
+        m->chat.failed = m->chat_template.data ? "SPECDEC_NO_TEMPLATES leaves reading it out of this build" : NULL;
+        return result;
+    }
+    work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
+    if (arena->base && arena->used != SIZE_MAX)
+        specdec__chat_recognise(&m->chat, work, m->chat_template, &m->vocab);
+    return SPECDEC_OK;
+}
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                           const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
@@ -16991,8 +18771,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=
-            SPECDEC_OK)
+        (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
     if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
@@ -26959,7 +28738,7 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
-    const specdec__chat_format *chat;
+    specdec__chat chat;
     size_t memory_bytes;
 
     specdec__room room;
@@ -26978,6 +28757,7 @@ typedef struct specdec__engine {
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes) bits: which of it is plain text */
     size_t chat_bytes;
 
     specdec__context target;
@@ -27278,6 +29058,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
     e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
+    e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
@@ -27702,23 +29483,35 @@ static void specdec__engine_measure(specdec__engine *e)
                   better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Finds the chat format that the configuration names, or the one that the model's template shows. */
-static specdec_result specdec__engine_chat(specdec__engine *e, specdec_error *error)
+/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
+   otherwise. */
+static void specdec__engine_tell_chat(const specdec__engine *e)
 {
-    const char *name = e->config.chat_format;
-    const specdec__bytes chat_template = e->target_model->chat_template;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__chat *chat = &e->chat;
+    const specdec__vocab *v = &e->target_model->vocab;
+    specdec_error words;
+    int i, type;
+    int32_t id;
 
-    if (name) {
-        e->chat = specdec__chat_find(name, strlen(name));
-        if (!e->chat)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
-    } else if (chat_template.data) {
-        e->chat = specdec__chat_find((const char *)chat_template.data, chat_template.size);
-        if (!e->chat)
-            specdec__tell(&e->config.hooks,
-                          "the model's chat template is of no known format: specdec_chat needs config.chat_format");
+    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
+        return;
+    if (!chat->format) {
+        specdec__chat_unknown(chat, &words);
+        specdec__tell(hooks, "%s", words.text);
+        return;
     }
-    return SPECDEC_OK;
+    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
+                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
+                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
+                  chat->system.size);
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
+        id = specdec__vocab_named(v, chat->format->tokens[i]);
+        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
+        if (type != SPECDEC__TOKEN_CONTROL)
+            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
+                          chat->format->tokens[i], type);
+    }
 }
 
 /* Finds the tokens by which texts fork. */
@@ -28197,10 +29990,8 @@ static void specdec__engine_keep(specdec__engine *e)
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
-    specdec_result result = specdec__engine_chat(e, error);
+    specdec_result result = specdec__engine_fork_tokens(e, error);
 
-    if (!result)
-        result = specdec__engine_fork_tokens(e, error);
     if (result)
         return result;
     specdec__engine_keep(e);
@@ -28208,6 +29999,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
+    specdec__engine_tell_chat(e);
     if (SPECDEC__CLUSTER && e->link) {
         e->ranks->pipe.kind = &specdec__ranks_kind;
         e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;
@@ -30748,7 +32540,9 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
+        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
+        (result = specdec__chat_choose(&e->chat, &e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
+                                       error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
 }
@@ -31091,9 +32885,10 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. A special token that takes the white space behind
-   it with it does so here, too. */
-static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special)
+/* Text straight into the engine's own token buffer, behind the text. special: flags of the tokenizer; plain: see
+   there. */
+static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special,
+                                           const unsigned char *plain)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
@@ -31104,14 +32899,11 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
-    if (special && !flags && specdec__vocab_strips(v, specdec__vocab_text(v, last)))
-        for (; length && memchr(" \t\r\n\v\f", text[0], 6); length--)
-            text++;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(v, text, length, flags | special, t->tokens + t->count, room, &count, t->engine->scratch,
-                               t->engine->scratch_bytes, &t->error);
+    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count, room, &count,
+                               t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
@@ -31124,14 +32916,14 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, 0);
+    return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
 }
 
 specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL);
+    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
@@ -31169,33 +32961,24 @@ specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int coun
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* The text of the token that ends a text; empty when there is none. */
-static specdec__bytes specdec__chat_end(const specdec__vocab *v)
-{
-    static const specdec__bytes none = {NULL, 0};
-
-    return v->eos < 0 ? none : specdec__vocab_text(v, (uint32_t)v->eos);
-}
-
 /* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. Returns its length, even when there is no room. */
-static size_t specdec__chat_end_turn(const specdec *t)
+   the answer, the part behind the end token otherwise. */
+static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
 {
-    const specdec__engine *e = t->engine;
+    const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = e->chat->after[SPECDEC_ASSISTANT];
-    size_t size = strlen(after), from, needed = 0;
+    const char *after = format->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from;
     specdec__bytes end;
 
     if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
-        specdec__chat_close(e->chat, SPECDEC_ASSISTANT, specdec__chat_end(v), e->chat_text, e->chat_bytes, &needed);
-        return needed;
+        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+        return;
     }
     end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
     from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
     from = from < size ? from + end.size : 0;
-    specdec__chat_append(e->chat_text, e->chat_bytes, &needed, after + from, size - from);
-    return needed;
+    specdec__chat_append(out, after + from, size - from, 0);
 }
 
 /* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
@@ -31272,32 +33055,38 @@ specdec_result specdec_cut_stop(specdec *t)
 
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
-    size_t needed = 0;
     specdec_result result = specdec__check_call(t, messages != NULL);
+    const specdec__vocab *v;
+    specdec__chat_text out;
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
-    if (!t->engine->chat)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model names no chat format that is known: config.chat_format chooses one");
+    if (!SPECDEC__CHATS || !t->engine->chat.format)
+        return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
         return result;
     if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
         return result;
+    v = &t->model->vocab;
+    out.text = t->engine->chat_text;
+    out.plain = t->engine->chat_plain;
+    out.size = t->engine->chat_bytes;
+    out.needed = 0;
     if (t->handed_out)
-        needed = specdec__chat_end_turn(t);
-    result = specdec__chat_render(t->engine->chat, specdec__chat_end(&t->model->vocab), t->handed_out > 0, messages,
-                                  count, t->engine->chat_text, t->engine->chat_bytes, &needed, &t->error);
+        specdec__chat_end_turn(t, &out);
+    result = specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), t->handed_out > 0, messages, count,
+                                  &out, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", needed,
-                             t->engine->chat_bytes);
-    return result ? result : specdec__prompt_text(t, t->engine->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (result)
+        return result;
+    if (t->handed_out && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1])))
+        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    return specdec__prompt_text(t, out.text, out.needed,
+                                specdec__chat_flags(&t->engine->chat, v, &out, t->handed_out > 0), out.plain);
 }
 
 /* Makes sure that there is a token to hand out; with work = 0 without a step. */
@@ -31510,7 +33299,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     memset(info, 0, sizeof *info);
     info->isa = t->engine->kernels->name;
     info->kv = t->engine->config.kv;
-    info->chat_format = t->engine->chat ? t->engine->chat->name : NULL;
+    info->chat_format = t->engine->chat.format ? t->engine->chat.format->name : NULL;
     info->threads = SPECDEC__OS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
     info->context = t->context;
     info->vocabulary = m->vocab_size;
@@ -31713,10 +33502,90 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all,
-                               memory, bytes, error);
+    result = specdec__tokenize(&model->vocab, text, length,
+                               flags & (SPECDEC_TOKENIZE_BEGIN | SPECDEC_TOKENIZE_END | SPECDEC_TOKENIZE_SPECIAL |
+                                        SPECDEC_TOKENIZE_INSIDE),
+                               NULL, tokens, (size_t)specdec__max_int(capacity, 0), &all, memory, bytes, error);
     *count = (int)all;
     return result;
+}
+
+/* The format of a conversation, and the bytes of what it writes. */
+static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
+                                            specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
+{
+    const specdec__vocab *v = &model->vocab;
+    specdec_result result;
+
+    if (!v->count)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
+    if ((result = specdec__chat_choose(chat, &model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+        return result;
+    if (!SPECDEC__CHATS || !chat->format)
+        return specdec__chat_unknown(chat, error);
+    if (c->count < 1 || !c->messages)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
+    out->needed = 0;
+    result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, c->messages, c->count, out, error);
+    if (out->needed > SPECDEC__TEXT_MAX_BYTES / 4)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", out->needed);
+    return result == SPECDEC_ERROR_BUFFER && !out->size ? SPECDEC_OK : result;
+}
+
+size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation)
+{
+    specdec__chat chat;
+    specdec__chat_text out;
+
+    memset(&out, 0, sizeof out);
+    if (!model || !conversation || specdec__conversation(model, conversation, &chat, &out, NULL))
+        return 0;
+    return specdec__size_add(out.needed + out.needed / 8 + 1, specdec__tokenize_scratch(&model->vocab, out.needed));
+}
+
+specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                   int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                   specdec_error *error)
+{
+    specdec__chat chat;
+    specdec__chat_text out;
+    specdec_result result;
+    size_t all = 0, own;
+
+    if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
+        return specdec__is_missing(error);
+    *count = 0;
+    memset(&out, 0, sizeof out);
+    result = specdec__conversation(model, conversation, &chat, &out, error);
+    if (result)
+        return result;
+    own = out.needed + out.needed / 8 + 1;
+    if (bytes < own)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
+    out.text = (char *)memory;
+    out.plain = (unsigned char *)memory + out.needed;
+    out.size = out.needed;
+    result = specdec__conversation(model, conversation, &chat, &out, error);
+    if (!result)
+        result = specdec__tokenize(&model->vocab, out.text, out.needed,
+                                   SPECDEC_TOKENIZE_BEGIN | specdec__chat_flags(&chat, &model->vocab, &out, 0),
+                                   out.plain, tokens, (size_t)specdec__max_int(capacity, 0), &all,
+                                   (unsigned char *)memory + own, bytes - own, error);
+    *count = (int)all;
+    return result;
+}
+
+int specdec_token_kind(const specdec_model *model, int32_t token)
+{
+    static const unsigned char kinds[] = {0, 0, SPECDEC_TOKEN_UNKNOWN, SPECDEC_TOKEN_CONTROL,
+                                          SPECDEC_TOKEN_USER_DEFINED, SPECDEC_TOKEN_UNUSED, SPECDEC_TOKEN_BYTE};
+    const specdec__vocab *v;
+
+    if (!model || token < 0 || (uint32_t)token >= model->vocab.count)
+        return -1;
+    v = &model->vocab;
+    return kinds[specdec__vocab_type(v, (uint32_t)token)] | (specdec__vocab_is_end(v, token) ? SPECDEC_TOKEN_END : 0) |
+           (token == v->bos ? SPECDEC_TOKEN_BEGIN : 0);
 }
 
 specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
@@ -32063,15 +33932,15 @@ int specdec_processors(void) { return specdec__os_processors(); }
 specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
 {
     const specdec_model *m = model;
-    const specdec__chat_format *chat;
+    specdec__chat chat;
 
     if (!m || !info)
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
-    chat =
-        m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
+    if (m->vocab.count)
+        specdec__chat_choose(&chat, &m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
-    info->chat_format = chat ? chat->name : NULL;
+    info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;

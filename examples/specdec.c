@@ -178,6 +178,7 @@ static int complete(specdec *engine, const options *o, const char *prompt, size_
 static void add_message(specdec_message *messages, int *count, specdec_role role, const char *bytes, size_t length)
 {
     messages[*count].role = role;
+    messages[*count].special = 0;
     messages[*count].text = bytes ? bytes : "";
     messages[(*count)++].length = length;
 }

@@ -32,8 +32,8 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
-   SPECDEC_FREESTANDING  the first three and SPECDEC_NO_ENCODERS at once; what gcc -Os makes of C then has no tables for
-                       unwinding in memory either
+   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS and SPECDEC_NO_TEMPLATES at once; what gcc -Os makes of C
+                       then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
    SPECDEC_NO_NEON32, SPECDEC_NO_RVV
                        without that instruction set: a processor that has it uses the best of the others. NEON32 is that
@@ -44,7 +44,8 @@ extern "C" {
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
+   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -533,11 +534,12 @@ typedef struct specdec_message {
     specdec_role role;
     const char *text;
     size_t length; /* or SPECDEC_WHOLE_STRING */
+    int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
-   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   token of the context. A conversation that begins without a system message gets the one that the model's template has
+   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -700,6 +702,37 @@ SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t le
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
+
+/* Messages, and the format in which a model reads them. */
+typedef struct specdec_conversation {
+    const char *chat_format; /* NULL: as the model says */
+    const specdec_message *messages;
+    int count;
+} specdec_conversation;
+
+/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
+
+/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
+   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
+   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                               int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                               specdec_error *error);
+
+/* What a token is; they add up. */
+enum {
+    SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
+    SPECDEC_TOKEN_END = 2,          /* ends an answer */
+    SPECDEC_TOKEN_BEGIN = 4,        /* begins texts */
+    SPECDEC_TOKEN_USER_DEFINED = 8, /* is text that is always this token, wherever it is spelled */
+    SPECDEC_TOKEN_BYTE = 16,        /* stands for a byte that is in no other token */
+    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for what has no token */
+    SPECDEC_TOKEN_UNUSED = 64
+};
+
+/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
 /* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,

@@ -34,7 +34,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
+     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
 
    STEP BY STEP
 
@@ -81,7 +81,7 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
          neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
@@ -140,6 +140,7 @@
 #include "text/tokenize.h"
 #include "text/decode.h"
 #include "text/stop.h"
+#include "text/template.h"
 #include "text/chat.h"
 #include "model/model.h"
 #include "model/facts.h"

@@ -279,10 +279,10 @@ check "an unknown chat format is an error that hints at the flag" says 'chat'
 run "$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --system "You are kind."
 check "one message, one answer" [ $status -eq 0 -a -s "$T/out" ]
 check "the message is not echoed" sh -c "! grep -q 'Tell me' $T/out"
-printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format chatml --chat -n 10 > "$T/out" 2> "$T/err"
+printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format zephyr --chat -n 10 > "$T/out" 2> "$T/err"
 check "a conversation from standard input" [ $? -eq 0 ]
 check "has an answer for each line" [ "$(wc -l < "$T/out")" -ge 2 ]
-talk() { "$B/specdec" -m $DRAFT --chat --chat-format chatml --system "You are kind." -c 128 "$@"; }
+talk() { "$B/specdec" -m $DRAFT --chat --chat-format zephyr --system "You are kind." -c 128 "$@"; }
 long=$(printf 'word %.0s' $(seq 500))
 printf 'Tell me a story\n%s\nWho was the girl?\nWhy?\n' "$long" | talk > "$T/out" 2> "$T/err"
 check "a full context does not end a conversation, nor does a line that is too long" [ $? -eq 0 ]

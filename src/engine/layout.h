@@ -314,6 +314,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
     e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
+    e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }

@@ -165,10 +165,8 @@ static void specdec__engine_keep(specdec__engine *e)
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
-    specdec_result result = specdec__engine_chat(e, error);
+    specdec_result result = specdec__engine_fork_tokens(e, error);
 
-    if (!result)
-        result = specdec__engine_fork_tokens(e, error);
     if (result)
         return result;
     specdec__engine_keep(e);
@@ -176,6 +174,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
+    specdec__engine_tell_chat(e);
     if (SPECDEC__CLUSTER && e->link) {
         e->ranks->pipe.kind = &specdec__ranks_kind;
         e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;

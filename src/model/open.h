@@ -134,6 +134,22 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     return specdec__os_read(room, file->size, source->path, error);
 }
 
+/* Reads the chat template, and recognises it, with memory that keeps what its texts are. */
+static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
+    specdec__chat_work *work;
+
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data) {
+        m->chat.failed = m->chat_template.data ? "SPECDEC_NO_TEMPLATES leaves reading it out of this build" : NULL;
+        return result;
+    }
+    work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
+    if (arena->base && arena->used != SIZE_MAX)
+        specdec__chat_recognise(&m->chat, work, m->chat_template, &m->vocab);
+    return SPECDEC_OK;
+}
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                           const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
@@ -168,8 +184,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=
-            SPECDEC_OK)
+        (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
     if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
