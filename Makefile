@@ -103,7 +103,7 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 tests: $(TESTS)
 
 # Two at a time those that do not watch the clock.
-BESIDE = chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide save settings tree_tables triforce \
+BESIDE = broken_files chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide save settings tree_tables triforce \
     verify
 BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
 

@@ -890,6 +890,8 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    if (!result)
+        result = specdec__forward_sound(c, 0, count + root, &t->error);
     specdec__view_unreserve(&t->view, &c->kv);
     if (result || !logits)
         return result;
