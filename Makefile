@@ -116,11 +116,10 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 
 tests: $(TESTS)
 
-# Two at a time those that do not watch the clock.
-BESIDE = arguments chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide room save settings \
-    tree_tables triforce verify
-BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
-RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(filter-out $(BESIDE_TESTS),$(TESTS)) \
+# Two at a time, but for those that watch the clock.
+ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),api async compose engine load model ngram pipe pool sample stack text texts tree)
+BESIDE_TESTS = $(filter-out $(ALONE_TESTS),$(TESTS))
+RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(ALONE_TESTS) \
     tests/test_programs.sh tests/test_files.sh
 
 # What a user runs before trusting the library: every test, the random ones shortened.

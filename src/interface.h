@@ -960,12 +960,13 @@ typedef struct specdec_gguf {
     int strings_count;
 } specdec_gguf;
 
-/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure.
-   The memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors:
-   ARGUMENT, FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
+/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure:
+   each record, that no key and no tensor is there twice, that the data of tensors neither overlap nor leave gaps. The
+   memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors: ARGUMENT,
+   FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
 SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
 
-/* The value of a key, or the tensor of a name. Returns 1 when it is there (2: the name is there twice), else 0. */
+/* The value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
 SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
 SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
 

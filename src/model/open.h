@@ -84,7 +84,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
 
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
             for (t = from; t < end; t++)
-                specdec__quant_interleave(matrix->type, matrix->file + (size_t)t * tile_bytes, matrix->row_bytes,
+                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
                                           specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
                                           (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
         if (specdec__pool_barrier(job->pool))
@@ -150,6 +150,38 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
+/* Letters that a name begins with: "qwen" of "qwen35moe". */
+static size_t specdec__model_family(specdec__bytes name)
+{
+    size_t n = 0;
+
+    while (n < name.size && name.data[n] >= 'a' && name.data[n] <= 'z')
+        n++;
+    return n;
+}
+
+/* Refuses an architecture that is not known, and names those of its family that are. */
+static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error *error)
+{
+    const size_t family = specdec__model_family(name);
+    char near_it[128];
+    specdec__writer w = specdec__writer_to(near_it, sizeof near_it);
+    size_t i;
+
+    near_it[0] = 0;
+    for (i = 0; family > 1 && i < SPECDEC__COUNT(specdec__architectures); i++) {
+        const char *known = specdec__architectures[i].name;
+
+        if (strncmp(known, (const char *)name.data, family < 5 ? family : 5) != 0)
+            continue;
+        specdec__write_string(&w, near_it[0] ? ", " : "");
+        specdec__write_string(&w, known);
+    }
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known (%s%s)",
+                         specdec__gguf_cut(name), name.data ? (const char *)name.data : "",
+                         near_it[0] ? "of its family: " : "none of its family is", near_it);
+}
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                           const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
@@ -178,8 +210,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)
                                 : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a file of heads has no vocabulary");
     if (!m->architecture)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
-                             (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
+        return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
