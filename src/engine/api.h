@@ -234,6 +234,7 @@ specdec_result specdec_serve(specdec *t)
         return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
                  : SPECDEC_ERROR_ARGUMENT;
     t->engine->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
     result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
@@ -306,8 +307,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. Without the place
-   of the one that ended it (the text was loaded): none. */
+/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -318,7 +318,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
-    return known < back || (t->stop.stopped && !back) ? 0 : known - back;
+    return known < back ? 0 : known - back;
 }
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
@@ -452,10 +452,10 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
+    specdec__ahead_forget(t, t->count);
+    specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
-    specdec__ahead_forget(t, t->count);
-    t->settings = *settings;
     return SPECDEC_OK;
 }
 
@@ -499,6 +499,13 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result : specdec__prompt_text(t, text, length, 0);
+}
+
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL);
 }
 
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
@@ -579,6 +586,64 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
     return SPECDEC_OK;
 }
 
+/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
+   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+{
+    specdec__text_stream stream;
+    size_t all = 0, sure, more, held;
+    int i, pass;
+
+    for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
+        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                   t->settings.show_special);
+        for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
+            held = (size_t)stream.held_count;
+            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
+                                      NULL);
+            memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
+            if (all + more + (size_t)stream.held_count <= sure)
+                continue;
+            *part = sure - (all + held);
+            memmove(t->token_text, t->token_text + held, *part);
+            return i;
+        }
+        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        sure = all < back ? 0 : all - back;
+    }
+    *part = 0;
+    return t->handed_out;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    specdec_result result = specdec__check_call(t, 1);
+    const specdec__vocab *v;
+    size_t part, count = 0;
+    int at, after_special, i;
+
+    if (result || !t->stop.stopped || !t->stop.cut)
+        return result;
+    v = &t->model->vocab;
+    at = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE,
+                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result)
+        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
+                                                              "end of the answer anew") : result;
+    specdec__engine_disown(t, at);
+    specdec__engine_forget(t, at);
+    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
+    t->count = t->handed_out = at + (int)count;
+    for (i = at; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->from_row = 0;
+    t->stop.cut = 0;
+    return SPECDEC_OK;
+}
+
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
     size_t needed = 0;
@@ -595,6 +660,8 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
+    if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
         return result;
     if (t->handed_out)
         needed = specdec__chat_end_turn(t);

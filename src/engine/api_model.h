@@ -9,6 +9,7 @@
 #include "../kernel/kernel.h"
 #include "../kernel/dispatch.h"
 #include "../text/vocabulary.h"
+#include "../text/load.h"
 #include "../text/tokenize.h"
 #include "../text/decode.h"
 #include "../model/open.h"
@@ -84,6 +85,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
+    specdec__vocab_tell(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }
