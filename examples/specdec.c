@@ -4,6 +4,8 @@
 #include "specdec.h"
 #include "tools/program.h"
 #include "tools/json.h"
+#include "tools/settings.h"
+#include "tools/terminal.h"
 
 static specdec_error failure; /* of the last call that failed before there was an engine */
 
@@ -13,6 +15,8 @@ typedef struct options {
     specdec_config config;
     const char *prompt, *file, *system, *stats, *save, *load;
     int limit, chat, echo, spec, verify, policy, async, special;
+    int typed;      /* a conversation on a terminal, which terminal.h reads */
+    unsigned given; /* settings that are flags of the command line: see settings_given */
 } options;
 
 static specdec *volatile running; /* the engine that Ctrl-C cancels; NULL: Ctrl-C ends the program */
@@ -42,6 +46,7 @@ typedef struct talk {
     exchange exchanges[TALK_MOST]; /* [count], oldest first */
     int count;
     int loaded; /* the text begins with what --load brought */
+    int typed;  /* messages are read by terminal.h */
 } talk;
 
 /* Once: ends the work under way. Twice, or when nothing is under way: the program. */
@@ -58,7 +63,7 @@ static void interruptible(specdec *engine)
 {
     interrupted = 0;
     running = engine;
-    signal(SIGINT, on_interrupt);
+    program_on_interrupt(on_interrupt);
 }
 
 /* Writes text at once. Returns 0 when nobody takes it any more. */
@@ -164,6 +169,8 @@ static int complete(specdec *engine, const options *o, const char *prompt, size_
     result = !prompt      ? specdec_prompt_tokens(engine, NULL, 0)
              : o->special ? specdec_prompt_special(engine, prompt, length)
                           : specdec_prompt(engine, prompt, length);
+    if (result && interrupted)
+        program_say_how_far();
     if (result)
         return interrupted ? interrupted_status() : program_engine_failed(engine, result);
     if (prompt && o->echo && !put(prompt, length))
@@ -252,6 +259,8 @@ static void say_forgotten(const talk *t, int exchanges)
         fprintf(stderr, "what was %s is forgotten%s", t->loaded ? "loaded" : "not answered", exchanges ? ", and " : "\n");
     if (exchanges)
         fprintf(stderr, "%d of %d exchanges forgotten, the oldest\n", exchanges, t->count);
+    if (t->loaded && !t->o->system)
+        fprintf(stderr, "%s: so is its system message, if it had one: --system gives it again\n", program_name);
 }
 
 /* Begins the text anew with as many exchanges as leave room, and prompts a line. What was loaded goes first. When the
@@ -345,6 +354,8 @@ static int turn(talk *t, const char *line, size_t length, int only)
                        program_name, context_of(t->engine), t->o->system ? " behind --system" : ""), PROGRAM_OK;
     if (result == SPECDEC_ERROR_UNSUPPORTED)
         return program_failed(specdec_error_text(t->engine), " (--chat-format)");
+    if (result && interrupted)
+        program_say_how_far();
     if (result)
         return interrupted ? PROGRAM_OK : program_engine_failed(t->engine, result);
     e = remember(t, line, length);
@@ -376,6 +387,19 @@ static int read_line(FILE *file, text *line)
     return any || c != EOF;
 }
 
+/* Reads the next message: a line of standard input, or what is typed or pasted on a terminal. Returns PROGRAM_GO_ON, or a
+   status: the input has ended, or cannot be read. */
+static int read_message(const talk *t, text *line)
+{
+    if (t->typed)
+        return terminal_read(&line->bytes, &line->length, &line->room) ? PROGRAM_GO_ON : PROGRAM_OK;
+    if (isatty(STDIN_FILENO))
+        fputs("> ", stderr);
+    if (read_line(stdin, line))
+        return PROGRAM_GO_ON;
+    return feof(stdin) ? PROGRAM_OK : program_failed("cannot read standard input: ", strerror(errno));
+}
+
 /* A conversation: every line of standard input is a message. */
 static int converse(talk *t)
 {
@@ -384,13 +408,11 @@ static int converse(talk *t)
 
     while (!status) {
         interruptible(NULL);
-        if (isatty(STDIN_FILENO))
-            fputs("> ", stderr);
         program_energy_look(&energy);
-        if (!read_line(stdin, &line)) {
-            status = feof(stdin) ? PROGRAM_OK : program_failed("cannot read standard input: ", strerror(errno));
+        status = read_message(t, &line);
+        if (status != PROGRAM_GO_ON)
             break;
-        }
+        status = PROGRAM_OK;
         program_energy_skip(&energy);
         if (line.length)
             status = turn(t, line.bytes, line.length, 0);
@@ -422,6 +444,7 @@ static int chat(specdec *engine, const options *o, const char *prompt, size_t le
     t.engine = engine;
     t.o = o;
     t.loaded = o->load && tokens_of(engine) > 0;
+    t.typed = o->typed;
     status = prompt ? reply(&t, prompt, length) : converse(&t);
     forget(&t, t.count);
     return status;
@@ -495,7 +518,7 @@ static int write_stats(const specdec *engine, program_output *out)
         json_number(&j, "energy_j_token", "%.4f", ratio(energy.joules, written));
     }
     json_close(&j);
-    return program_output_close(out);
+    return program_output_end(out);
 }
 
 /* How fast it was, for people who watch. */
@@ -514,7 +537,7 @@ static void report(const specdec *engine)
     fprintf(stderr, "%d threads, %s]\n", info.threads, info.isa);
 }
 
-/* Puts the text of a file in the engine's. How it goes on is what the flags say, not the file. Returns a status. */
+/* Puts the text of a file in the engine's, with its settings. Returns a status. */
 static int load(specdec *engine, const options *o)
 {
     specdec_bytes saved;
@@ -524,9 +547,46 @@ static int load(specdec *engine, const options *o)
         fprintf(stderr, "%s: cannot load %s: %s\n", program_name, o->load, specdec_error_text(engine));
         return PROGRAM_FAILED;
     }
-    if (!status && specdec_set(engine, &o->config.settings))
-        return program_engine_failed(engine, SPECDEC_OK);
+    if (!status && o->system)
+        fprintf(stderr, "%s: --system counts when what was loaded is forgotten\n", program_name);
     return status;
+}
+
+/* How people expect a conversation to be sampled. */
+static void chat_settings(specdec_settings *s)
+{
+    s->sampling.temperature = 0.8f;
+    s->sampling.top_k = 40;
+    s->sampling.top_p = 0.95f;
+    s->sampling.min_p = 0.05f;
+}
+
+/* Sets how the text goes on: as it was saved; else as the model's file recommends and, in a chat, as people expect. Flags
+   go before all that. What nobody asked for on this command line is said. Returns a status. */
+static int settle(specdec *engine, const options *o)
+{
+    specdec_settings s, before;
+    specdec_model_info model;
+    int taken = 0;
+
+    specdec_get_settings(engine, &s); /* the flags, or what was loaded */
+    if (!o->load && o->chat)
+        chat_settings(&s);
+    if (!o->load && !specdec_get_model_info(specdec_get_model(engine), &model))
+        taken = settings_from_file(&s, model.gguf);
+    before = s;
+    settings_take(&s, &o->config.settings, o->given);
+    if (o->load && o->config.settings.stop[0]) {
+        memcpy(s.stop, o->config.settings.stop, sizeof s.stop);
+        if (before.stop[0])
+            fprintf(stderr, "%s: --stop in place of the saved stop strings\n", program_name);
+    }
+    s.max_tokens = o->config.settings.max_tokens; /* of this run */
+    if (o->load)
+        settings_tell_changes(&before, &s);
+    else if ((o->chat || taken) && (s.sampling.temperature > 0 || !(o->given & SETTINGS_TEMPERATURE)))
+        settings_tell(&s, taken ? "as the model's file says:" : "samples as with");
+    return specdec_set(engine, &s) ? program_engine_failed(engine, SPECDEC_OK) : PROGRAM_OK;
 }
 
 /* Writes the engine's text to a file. Returns a status. */
@@ -540,7 +600,7 @@ static int save(specdec *engine, program_output *out)
     if (!data)
         return PROGRAM_FAILED;
     program_output_write(out, data, bytes);
-    return program_output_close(out);
+    return program_output_end(out);
 }
 
 /* Says when -c asks for more than the model was made for: it runs, but what it writes there may be no text; and when
@@ -575,7 +635,7 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
     if (specdec_init(&engine, &o->config, memory, bytes, &failure))
         return program_failed("", failure.text);
     look_at_context(engine, o);
-    if (o->load && load(engine, o))
+    if ((o->load && load(engine, o)) || settle(engine, o))
         return specdec_deinit(engine), PROGRAM_FAILED;
     program_energy_begin(&energy, PROGRAM_ENERGY);
     status = (o->chat ? chat : complete)(engine, o, prompt, length);
@@ -583,7 +643,7 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
     interruptible(NULL);
     if (saved->file && status != PROGRAM_FAILED && save(engine, saved))
         status = PROGRAM_FAILED;
-    if (stats->file && write_stats(engine, stats) && !status)
+    if (stats->file && status != PROGRAM_FAILED && write_stats(engine, stats))
         status = PROGRAM_FAILED;
     if (isatty(STDERR_FILENO) && status != PROGRAM_FAILED)
         report(engine);
@@ -696,6 +756,7 @@ static int read_options(options *o, int argc, char **argv)
     status = program_read(flags, argc, argv, "specdec", "-m MODEL.gguf [-md DRAFT.gguf] (-p TEXT | -f FILE | --chat | --load FILE) [flags]",
                           "The text goes to standard output as it is found: the prompt and its continuation, with --chat the answers.\n"
                           "Ctrl-C ends it early (status 130), in a conversation on a terminal the answer alone.\n");
+    o->given = settings_given(flags) | (o->verify == VERIFY_GREEDY ? SETTINGS_TEMPERATURE : 0); /* --temp 0 */
     return status == PROGRAM_GO_ON ? check(o) : status;
 }
 
@@ -743,10 +804,10 @@ int main(int argc, char **argv)
             length -= length > 1 && prompt[length - 2] == '\r' ? 2 : 1;
     }
     status = open_outputs(&o, &stats, &saved);
+    if (!status && o.chat && !prompt)
+        o.typed = terminal_begin(); /* before the model is loaded: what is typed meanwhile waits */
     if (!status)
         status = run(&o, prompt, length, &stats, &saved);
-    program_output_drop(&stats);
-    program_output_drop(&saved);
     free(from_file);
-    return status;
+    return program_finish(status);
 }
