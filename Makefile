@@ -80,6 +80,7 @@ $(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)
 $(BUILD)/test_api: tests/fuzz_api.c
 $(BUILD)/test_chat: examples/specdec.c
 $(BUILD)/test_convert: tools/specdec-convert.c
+$(BUILD)/test_quantize: tools/specdec-quantize.c
 $(BUILD)/test_quant_wide: tests/test_quant.c
 $(BUILD)/test_tree_tables: tools/specdec-tune.c
 
@@ -103,7 +104,7 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 tests: $(TESTS)
 
 # Two at a time those that do not watch the clock.
-BESIDE = chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide save settings tree_tables triforce \
+BESIDE = chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide quantize save settings tree_tables triforce \
     verify
 BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
 
