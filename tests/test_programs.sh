@@ -44,6 +44,11 @@ done <<'END'
 -p a --save absent/out --stats absent/out
 -p a --save -
 -p a --tree-size 1
+-p a --top-k 1.5
+-p a --top-p 0,9
+-p a --kv f16|f32
+-p a --slide -1
+-p a --in-place=1
 -p a --tree-depth 1
 -p a --retrieval 15
 -p a --policy dynamic --verify sequoia

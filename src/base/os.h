@@ -20,6 +20,9 @@
 #ifndef SPECDEC_NO_ENCODERS
 #define SPECDEC_NO_ENCODERS
 #endif
+#ifndef SPECDEC_NO_NAMES
+#define SPECDEC_NO_NAMES
+#endif
 #endif
 
 #if defined(_WIN32)
