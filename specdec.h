@@ -128,8 +128,8 @@ extern "C" {
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
    SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 6 KB less
-   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS, SPECDEC_NO_TEMPLATES and SPECDEC_NO_NAMES at once; what gcc
-                       -Os makes of C then has no tables for unwinding in memory either
+   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS, SPECDEC_NO_TEMPLATES and SPECDEC_NO_NAMES at once; what
+                       gcc -Os makes of C then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
    SPECDEC_NO_NEON32, SPECDEC_NO_RVV
                        without that instruction set: a processor that has it uses the best of the others. NEON32 is that
