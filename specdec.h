@@ -2013,9 +2013,17 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
    when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
    the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
-   text[size] what the system says about the last failure. */
+   text[size] what the system says about the last failure.
+
+   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back), whoever
+   reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
 
 #define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
+
+#if defined(SPECDEC_NO_FILES) || defined(_WIN32)
+static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
+static void specdec__os_large_pages(void *data, size_t size) { (void)data, (void)size; }
+#endif
 
 #if defined(SPECDEC_NO_FILES)
 #elif defined(_WIN32)
@@ -2112,6 +2120,38 @@ static const void *specdec__os_view(specdec__os_file file, size_t size)
 static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
 
 static void specdec__os_close(specdec__os_file file) { close(file); }
+
+/* Hands a hint to the system, which may decline it, about the pages that end inside data[size]. */
+static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, int hint)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
+    const uintptr_t from = at & ~(page - 1), end = (at + size) & ~(page - 1);
+
+#if defined(MADV_DONTNEED)
+    if (from < end)
+        madvise((void *)from, end - from, hint);
+#else
+    (void)from, (void)end, (void)hint;
+#endif
+}
+
+static void specdec__os_give_back(const void *data, size_t size)
+{
+#if defined(MADV_DONTNEED)
+    specdec__os_advise(data, size, MADV_DONTNEED);
+#else
+    (void)data, (void)size;
+#endif
+}
+
+static void specdec__os_large_pages(void *data, size_t size)
+{
+#if defined(MADV_HUGEPAGE)
+    specdec__os_advise(data, size, MADV_HUGEPAGE);
+#else
+    (void)data, (void)size;
+#endif
+}
 
 static void specdec__os_why(char *text, size_t size)
 {
@@ -19102,12 +19142,36 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
                             : &m->reads.matrix;
 }
 
+#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
+
 typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
     unsigned char *tiles;
     const specdec_hooks *hooks;
 } specdec__repack;
+
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no more
+   than a piece is in memory at a time. */
+static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
+                                        unsigned char *out)
+{
+    const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
+    const size_t blocks = (size_t)matrix->columns / matrix->type->block;
+    const int piece = specdec__max_int((int)(SPECDEC__REPACK_PIECE / tile_bytes), 1);
+    int next, rows, t;
+
+    for (; from < end; from = next) {
+        next = specdec__min_int(end, from + piece);
+        rows = specdec__min_int(next * SPECDEC__QUANT_ROWS, matrix->rows) - from * SPECDEC__QUANT_ROWS;
+        for (t = from; t < next; t++)
+            specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                                      specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
+                                      blocks, out + (size_t)t * tile_bytes);
+        if (is_mapped)
+            specdec__os_give_back(specdec__matrix_at(matrix, from), (size_t)rows * matrix->row_bytes);
+    }
+}
 
 static void specdec__model_repack_worker(void *argument, int thread)
 {
@@ -19119,13 +19183,10 @@ static void specdec__model_repack_worker(void *argument, int thread)
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
-        int tiles = specdec__matrix_tiles(matrix), from, end = 0, t;
+        int tiles = specdec__matrix_tiles(matrix), from, end = 0;
 
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
-            for (t = from; t < end; t++)
-                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                          specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
-                                          (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
+            specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
@@ -19147,11 +19208,14 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
+    specdec__os_large_pages(job.tiles, m->tile_bytes);
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;
     if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
+    if (m->mapped.data)
+        specdec__os_give_back(m->mapped.data, m->mapped.size);
     return SPECDEC_OK;
 }
 
