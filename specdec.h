@@ -2015,8 +2015,8 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
    text[size] what the system says about the last failure.
 
-   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back), whoever
-   reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
+   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
+   whoever reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
 
 #define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
 
@@ -19157,8 +19157,8 @@ typedef struct specdec__repack {
     const specdec_hooks *hooks;
 } specdec__repack;
 
-/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no more
-   than a piece is in memory at a time. */
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
+   more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
                                         unsigned char *out)
 {
