@@ -34,7 +34,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
+     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
 
    STEP BY STEP
 
@@ -67,10 +67,10 @@
    WHAT MUST STAY VALID
 
      Until specdec_deinit: the block; models and data of the sources (target, draft, heads), not their paths; the
-     cluster and what it points to, hooks.user_data; of config.settings the stop strings and biases, for texts opened
-     later. Until other settings replace them, or the text is closed: stop strings and biases of specdec_set. All else
-     of a config, and what any other call is given, is read during that call alone. What the engine hands out stays: a
-     piece, tokens, log-probabilities until the next call on that text; error words until a call fails; names in
+     cluster and what it points to; hooks.user_data; the biases of config.settings, for texts opened later. Until other
+     settings replace them, or the text is closed: the biases of specdec_set. All else of a config, and what other calls
+     are given, stop strings too, is read during that call alone. What the engine hands out stays as it is: a piece,
+     tokens and log-probabilities until the next call on that text; error words until a call fails; names in
      specdec_info and a model's until specdec_deinit. After that, as long as the block lies there untouched, calls are
      refused with ERROR_ARGUMENT, and a second specdec_deinit does nothing.
 
@@ -91,17 +91,17 @@
 
      >>base/ base os pool lane op
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
-         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
+         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save enter */
+         api api_model api_functions fields save enter */
 
 #ifndef SPECDEC__ISA
 
@@ -130,6 +130,7 @@
 #include "kernel/x86.h"
 #include "kernel/sse41.h"
 #include "kernel/avx2.h"
+#include "kernel/avx2_multiply.h"
 #include "kernel/avx2_tiles.h"
 #include "kernel/avx512.h"
 #include "kernel/avx512_tiles.h"
@@ -153,6 +154,7 @@
 #include "text/tokenize.h"
 #include "text/decode.h"
 #include "text/stop.h"
+#include "text/template.h"
 #include "text/chat.h"
 #include "model/model.h"
 #include "model/facts.h"
@@ -210,6 +212,7 @@
 #include "engine/api.h"
 #include "engine/api_model.h"
 #include "engine/api_functions.h"
+#include "engine/fields.h"
 #include "engine/save.h"
 #include "engine/enter.h"
 #include "base/end.h"

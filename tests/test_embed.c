@@ -394,7 +394,7 @@ static void test_logprobs(void)
     for (i = 0; i < 5; i++) {
         CHECK_EQUAL_INT(specdec_open(m.first, &t), SPECDEC_OK);
         specdec_get_settings(t, &settings);
-        settings.logprobs = wants[i];
+        settings.top_logprobs = wants[i];
         CHECK_EQUAL_INT(specdec_set(t, &settings), SPECDEC_OK);
         CHECK_EQUAL_INT(specdec_prompt(t, "hello", 5), SPECDEC_OK);
         specdec_tokens(t, NULL, &k);
@@ -404,7 +404,7 @@ static void test_logprobs(void)
             CHECK_EQUAL_INT(specdec_next(t, &piece), SPECDEC_OK);
             specdec_tokens(t, NULL, &n);
         }
-        settings.logprobs = wants[4 - i];
+        settings.top_logprobs = wants[4 - i];
         CHECK_EQUAL_INT(specdec_set(t, &settings), SPECDEC_OK);
         while (specdec_step(t, &tokens, &want) == SPECDEC_OK)
             continue;
@@ -423,12 +423,12 @@ static void test_logprobs(void)
         specdec_close(t);
     }
     specdec_get_settings(m.first, &settings);
-    settings.logprobs = 6;
+    settings.top_logprobs = 6;
     CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_ERROR_ARGUMENT);
-    settings.logprobs = -2;
+    settings.top_logprobs = -2;
     CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_ERROR_ARGUMENT);
-    c.settings.logprobs = 6;
-    refused("more than there is room for", &c, SPECDEC_ERROR_ARGUMENT, "settings.logprobs is 6");
+    c.settings.top_logprobs = 6;
+    refused("more than there is room for", &c, SPECDEC_ERROR_ARGUMENT, "settings.top_logprobs is 6");
     close_machine(&m);
     close_machine(&oracle);
 }

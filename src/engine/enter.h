@@ -96,9 +96,15 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
                                     : SPECDEC_ERROR_ARGUMENT;
 }
 
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_special(t, text, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_logits(t, tokens, count, NULL))
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_tokens(t, tokens, count))
                                     : SPECDEC_ERROR_ARGUMENT;
 }
 
@@ -140,6 +146,11 @@ specdec_result specdec_next(specdec *t, specdec_text *piece)
 specdec_result specdec_take(specdec *t, specdec_text *piece)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_take(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_cut_stop(t)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_rewind(specdec *t, int count)

@@ -238,6 +238,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
     const int places = setup->room->views + setup->room->kept;
+    specdec__room room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
@@ -245,9 +246,10 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
         return result;
+    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
-                          target->kv.type, setup->room, (int)size, arena);
+                          target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
@@ -256,8 +258,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, setup->room, arena);
-        if (i < setup->room->views)
+        specdec__context_view(&t->view, &room, arena);
+        if (i < room.views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->texts)
             specdec__kv_add_kept(&m->context.kv, &t->view);
