@@ -88,7 +88,7 @@
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save */
+         api api_model api_functions fields save */
 
 #ifndef SPECDEC__ISA
 
@@ -232,7 +232,8 @@ typedef struct specdec_hooks {
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
+       lacks may spoil the text. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
@@ -261,17 +262,23 @@ typedef struct specdec_sampling {
     int bias_count;
 } specdec_sampling;
 
-#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+#define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
+#define SPECDEC_STOP_BYTES 2048 /* of so many bytes in all */
+#define SPECDEC_END_TOKENS 8    /* at once */
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
-   settings replace it. */
+/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
+   until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
                                                others, and the text goes on (see specdec_tokens); 0: it ends */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
+                                               that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
+                                               unknown ids are skipped */
+    int end_token_count;
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -285,6 +292,10 @@ typedef struct specdec_settings {
     X(HEADS, heads, "heads") \
     X(TRIFORCE, recall, "triforce") \
     X(NGRAM, ngram, "ngram")
+
+/* Their names, in the order of specdec_drafting. */
+#define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
+#define SPECDEC_DRAFTINGS "auto|off" SPECDEC_DRAFTERS(SPECDEC__DRAFTER_NAME)
 
 /* Where guesses come from. */
 typedef enum specdec_drafting {
@@ -325,7 +336,8 @@ typedef enum specdec_policy {
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take; 0: none is */
+    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
+                          long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
     void *user_data;
     /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -337,6 +349,12 @@ typedef struct specdec_cluster {
 } specdec_cluster;
 
 #define SPECDEC_MAX_LOGPROBS 64
+
+/* How conversations are put. */
+#define SPECDEC_CHAT_FORMATS \
+    "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
+    "deepseek-r1"
+
 #define SPECDEC_MAX_TEXTS 1024
 
 /* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
@@ -363,8 +381,7 @@ typedef struct specdec_config {
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* zephyr, chatml, chatml-think, llama2, llama3, mistral, mistral-v3, mistral-v7, gemma,
-                                   phi3, phi4, phi4-mini, granite, tulu, deepseek-r1; NULL: as the model says */
+    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: as the model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -372,11 +389,126 @@ typedef struct specdec_config {
     specdec_policy policy;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
-    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
+                                   to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
     const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
     specdec_hooks hooks;
 } specdec_config;
+
+/* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
+
+   X(name, member, kind, low, high, words, help): a member of specdec_settings, or of specdec_config, and the name and
+   kind of text that sets it. Whole and real numbers lie in [low, high], or are 0: the default. words: the texts that
+   are taken, in the order of the enumeration. FILE and WORD: the text itself stays the caller's, and must stay valid.
+   POINTER: no text can be that. Every member has a row. */
+#define SPECDEC_SETTINGS_FIELDS(X) \
+    X("temperature", sampling.temperature, REAL, 0, 1e6, NULL, \
+      "temperature; 0: greedy, always the most probable token (0)") \
+    X("top_k", sampling.top_k, INTEGER, 0, 1 << 24, NULL, "sample among the N best tokens; 0: off (0)") \
+    X("top_p", sampling.top_p, REAL, 0, 1, NULL, "sample among the best that hold this probability; 0 or 1: off (1)") \
+    X("min_p", sampling.min_p, REAL, 0, 1, NULL, "not below this share of the best one's probability; 0: off (0)") \
+    X("repetition_penalty", sampling.repetition_penalty, REAL, 0, 1e6, NULL, "against repetition; 0 or 1: off (1)") \
+    X("repetition_window", sampling.repetition_window, INTEGER, -1, 1 << 24, NULL, \
+      "tokens it looks back; -1: all (64)") \
+    X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
+    X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
+    X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
+      "tokens after a prompt, at most; 0: as many as the context holds (0)") \
+    X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
+      "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
+    X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; up to 8 times") \
+    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
+
+#define SPECDEC_CONFIG_FIELDS(X) \
+    X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
+      "threads; 0: all processors, fewer for small models (0)") \
+    X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
+    X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
+    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "texts that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all texts together; 0: texts times context (0)") \
+    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a text forks ([Fork])") \
+    X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
+    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a text between two prompts, at most; 0: 16 (0)") \
+    X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
+    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed texts for n-grams; 0: none (0)") \
+    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+      "prompt tokens that a step reads beside texts; 0: a third of its time (0)") \
+    X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
+    X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
+    X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
+    X("isa", isa, WORD, 0, 0, NULL, "instruction set, see specdec-info; the text is the same with all (the best)") \
+    X("chat_format", chat_format, NAME, 0, 0, SPECDEC_CHAT_FORMATS, "how a conversation is put (as the model says)") \
+    X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
+      "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
+    X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
+      "where guesses come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read by the\n" \
+      "model itself; repetition (auto)") \
+    X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
+      "how guesses are accepted (coupled: the text of plain decoding)") \
+    X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
+      "trees of a draft: from tables, or grown from its probabilities (auto)") \
+    X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
+      "tokens of a text that triforce looks at; 0: an eighth of the context (0)") \
+    X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
+      "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
+    X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
+      "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)") \
+    X("target", target.path, FILE, 0, 0, NULL, "the model: a GGUF file") \
+    X("target.copy", target.copy, SWITCH, 0, 1, NULL, \
+      "model files are read, not mapped: more memory, but they may change meanwhile") \
+    X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
+    X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
+    X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
+    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.size", draft.size, POINTER, 0, 0, NULL, "as of target") \
+    X("heads", heads.path, FILE, 0, 0, NULL, "heads trained for the model: an MLP speculator, Medusa, EAGLE-3") \
+    X("heads.copy", heads.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("heads.model", heads.model, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.data", heads.data, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.size", heads.size, POINTER, 0, 0, NULL, "as of target") \
+    X("cluster", cluster, POINTER, 0, 0, NULL, "where the target's layers lie") \
+    X("hooks", hooks, POINTER, 0, 0, NULL, "functions that are called")
+
+typedef enum specdec_field_kind {
+    SPECDEC_FIELD_INTEGER, /* an int, or int32_t */
+    SPECDEC_FIELD_REAL,    /* a float: digits with a decimal point and an exponent, in every locale */
+    SPECDEC_FIELD_SEED,    /* a uint64_t */
+    SPECDEC_FIELD_SWITCH,  /* an int: "1", "on", "true" or "0", "off", "false" */
+    SPECDEC_FIELD_CHOICE,  /* an enumeration: one of the words */
+    SPECDEC_FIELD_NAME,    /* a string: one of the words */
+    SPECDEC_FIELD_WORD,    /* a string */
+    SPECDEC_FIELD_FILE,    /* a path */
+    SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_POINTER  /* not from a text */
+} specdec_field_kind;
+
+/* A row of these tables. */
+typedef struct specdec_field {
+    const char *name;
+    specdec_field_kind kind;
+    int settings;    /* not 0: of specdec_settings */
+    size_t at, size; /* bytes of the member in a specdec_config: from its beginning, and how many */
+    double low, high;
+    const char *words, *help;
+} specdec_field;
+
+/* The i-th field, those of specdec_settings first; NULL behind the last. */
+SPECDEC_DEF const specdec_field *specdec_get_field(int i);
+
+/* Sets a field by its name from a text; NULL: to the default, which is what {0} has. Names of settings are those of
+   config.settings, too. Errors: ARGUMENT, with words for people; nothing is changed then. */
+SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text,
+                                              specdec_error *error);
+SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                                specdec_error *error);
 
 /* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
 
@@ -398,7 +530,8 @@ SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
-   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
+   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
+   CANCELLED by specdec_cancel: the cluster then goes on no more, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */
@@ -409,7 +542,7 @@ SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
    are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. */
+/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
@@ -462,11 +595,11 @@ SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, 
 /* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
    target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
    hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   what lies in the caller's memory: stop strings and biases. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
+   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
 SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file in the place of this one, of which stop strings and biases stay. If these are those of
-   the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
+/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
+   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
    or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
@@ -479,6 +612,10 @@ SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t 
    other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
    most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
+   for text that comes from strangers. */
+SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
 
 /* The same with token ids. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
@@ -528,6 +665,13 @@ typedef enum specdec_stop {
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
+
+/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
+   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
+   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
+   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
+   changed then. */
+SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
    those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
@@ -984,6 +1128,44 @@ typedef struct specdec_model_info {
 /* Valid while the model is. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
 
+/* ---- Is this header that of the implementation? ------------------------------------------------------------------
+
+   A program that was compiled with the header of one version and linked with another one's object would hand over
+   structures of other sizes. So the four calls that take a configuration are macros, too: they hand over the version
+   and the sizes that the caller was compiled with, and a difference is SPECDEC_ERROR_MISMATCH, before anything else is
+   read. Bindings that call the functions ask specdec_check_layout or specdec_size_of first. */
+
+#define SPECDEC_STRUCTURES(X) \
+    X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
+    X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
+    X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
+    X(specdec_field)
+
+/* Version and sizes, as one number. */
+#define SPECDEC__SQUARE(type) +(uint64_t)sizeof(type) * sizeof(type)
+#define SPECDEC_LAYOUT (((uint64_t)SPECDEC_VERSION_NUMBER << 32) SPECDEC_STRUCTURES(SPECDEC__SQUARE))
+
+/* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
+SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
+
+/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none. */
+SPECDEC_DEF size_t specdec_size_of(const char *structure);
+
+SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                         specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config,
+                                                void *memory, size_t bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config,
+                                                               size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model,
+                                                      const specdec_config *config, void *memory, size_t bytes,
+                                                      specdec_error *error);
+
+#define specdec_memory_needed(...) specdec_checked_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_init(...) specdec_checked_init(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_memory_needed(...) specdec_checked_model_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_init(...) specdec_checked_model_init(SPECDEC_LAYOUT, __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif
@@ -1001,6 +1183,12 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 /* =====================================================================================================================
  * >>base/begin: warnings and compiler options for everything below; >>base/end restores them.
  * ================================================================================================================== */
+
+/* Beside the implementation, callers have its structures. */
+#undef specdec_memory_needed
+#undef specdec_init
+#undef specdec_model_memory_needed
+#undef specdec_model_init
 
 /* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
    underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
@@ -1669,7 +1857,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
 specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 {
-    char line[160];
+    char line[200];
     specdec__writer w = specdec__writer_to(line, sizeof line);
     va_list arguments;
 
@@ -12771,6 +12959,49 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+
+/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
+   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
+{
+    const size_t width = strlen(b);
+    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+
+    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
+        return SPECDEC__NAME_MOST;
+    for (j = 0; j <= width; j++)
+        row[j] = j;
+    for (i = 1; i <= a.size; i++) {
+        size_t before = row[0]++;
+
+        for (j = 1; j <= width; j++) {
+            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+
+            before = row[j];
+            best = best < before + 1 ? best : before + 1;
+            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+        }
+    }
+    return row[width];
+}
+
+/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
+   specdec__name_far. */
+static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
+                                               const char **nearest)
+{
+    const size_t distance = specdec__name_distance(name, known);
+
+    if (distance < *least) {
+        *least = distance;
+        *nearest = known;
+    }
+}
+
+/* The distance from which on a name is not near: a third of it is different. */
+static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+
 
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
@@ -13214,23 +13445,109 @@ enum {
 };
 
 #define SPECDEC__VOCAB_MAX_TOKENS (1 << 24)
-#define SPECDEC__VOCAB_MAX_ENDS 16
+#define SPECDEC__VOCAB_MAX_ENDS 64
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* a longer text is refused; places in a text are 32 bits wide */
 #define SPECDEC__TEXT_NONE UINT32_MAX
 #define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
 
-/* Tokens that end a text wherever they exist as control or user-defined tokens. The latter count as control tokens,
-   as llama.cpp has it: what ends an answer is no part of its text. */
-static const char *const specdec__vocab_end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>"};
+/* What a text says of its token, whatever the token's type is, as llama.cpp has it. */
+enum {
+    SPECDEC__MARK_NONE,
+    SPECDEC__MARK_CONTROL, /* a control token */
+    SPECDEC__MARK_ENDS,    /* a control token that ends a text */
+    SPECDEC__MARK_TURN,    /* the same, unless the vocabulary has tokens that end messages better: then user-defined */
+    SPECDEC__MARK_CLOSES,  /* the same, unless the vocabulary ends texts by a call of a tool: then plain text */
+    SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
+};
 
-/* Tokens of chat formats. They count as control tokens whatever their type: else an answer runs over its end, and what
-   a user writes is taken for a message. */
-static const char *const specdec__vocab_chat_texts[] = {
-    "<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
-    "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>",
-    "<start_of_turn>", "<end_of_turn>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]",
-    "<\xef\xbd\x9c" "User\xef\xbd\x9c>", "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"};
+/* What other tokens of a vocabulary must know: which of these it has. */
+enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
+
+static const struct specdec__vocab_mark {
+    const char *text;
+    unsigned char kind, has;
+} specdec__vocab_marks[] = {
+    {"<|im_end|>", SPECDEC__MARK_ENDS, 0},
+    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0},
+    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0},
+    {"<|end|>", SPECDEC__MARK_TURN, 0},
+    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0},
+    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0},
+    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0},
+    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0},
+    {"<eos>", SPECDEC__MARK_ENDS, 0},
+    {"</s>", SPECDEC__MARK_CLOSES, 0},
+    {"<EOT>", SPECDEC__MARK_ENDS, 0},
+    {"_<EOT>", SPECDEC__MARK_ENDS, 0},
+    {"[EOT]", SPECDEC__MARK_ENDS, 0},
+    {"[EOS]", SPECDEC__MARK_ENDS, 0},
+    {"[e~[", SPECDEC__MARK_ENDS, 0},
+    {"<turn|>", SPECDEC__MARK_ENDS, 0},
+    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL},
+    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN},
+    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
+    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
+    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH},
+    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0},
+    /* between files of a prompt that has gaps to fill: an answer that writes one has ended */
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0},
+    /* the gap of such a prompt: before it, behind it, what fills it */
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0},
+    /* chat formats: else what a user writes is taken for a message */
+    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|system|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|user|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0},
+    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0},
+    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
+    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
+    {"[INST]", SPECDEC__MARK_CONTROL, 0},
+    {"[/INST]", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    /* gpt-oss */
+    {"<|channel|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|message|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|start|>", SPECDEC__MARK_SHOWN, 0},
+    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0}};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
@@ -13239,7 +13556,10 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
+    int32_t fim[3];               /* what pads, separates repositories and files in prompts with gaps; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags */
+    int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
+    int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
     int strips_space;             /* white space behind most special tokens is dropped */
     int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
     const unsigned char *texts;   /* the string array in the file */
@@ -13289,42 +13609,58 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* Is this text one of those that end texts? */
-static int specdec__vocab_is_end_text(specdec__bytes text)
+/* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
+static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_end_texts); i++)
-        if (specdec__bytes_are(text, specdec__vocab_end_texts[i]))
-            return 1;
-    return 0;
+    if (text.size < 4 || text.size > 40 || !memchr("<[_\xe2", text.data[0], 4) ||
+        !memchr(">][", text.data[text.size - 1], 3))
+        return NULL;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_marks); i++)
+        if (specdec__bytes_are(text, specdec__vocab_marks[i].text))
+            return &specdec__vocab_marks[i];
+    return NULL;
 }
 
-/* Is this text a token of a chat format? */
-static int specdec__vocab_is_chat_text(specdec__bytes text)
+/* SPECDEC__MARK_... of a text in this vocabulary. */
+static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    size_t i;
+    const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
+    const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
-    if (!SPECDEC__CHATS || text.size < 5 || (text.data[0] != '<' && text.data[0] != '['))
-        return 0;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_chat_texts); i++)
-        if (specdec__bytes_are(text, specdec__vocab_chat_texts[i]))
-            return 1;
-    return 0;
+    if (!row)
+        return SPECDEC__MARK_NONE;
+    if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
+        return SPECDEC__MARK_SHOWN;
+    return row->kind;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
+/* Does this text end texts? */
+static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
+{
+    const int mark = specdec__vocab_mark(v, text);
+
+    return mark == SPECDEC__MARK_CLOSES ? !(v->has & SPECDEC__MARK_TOOL)
+                                        : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
+}
+
+/* SPECDEC__TOKEN_... of a token with this text; some texts say it by
+   themselves; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
+    const int mark = specdec__vocab_mark(v, text);
     int32_t i = (int32_t)id;
 
-    if (specdec__vocab_is_chat_text(text))
+    if (mark == SPECDEC__MARK_SHOWN)
+        return SPECDEC__TOKEN_USER_DEFINED;
+    if (mark == SPECDEC__MARK_CLOSES && v->has & SPECDEC__MARK_TOOL)
+        return SPECDEC__TOKEN_NORMAL;
+    if (mark)
         return SPECDEC__TOKEN_CONTROL;
     if (v->types) {
         uint32_t type = specdec__load_u32(v->types + (size_t)id * 4);
 
-        if (type == SPECDEC__TOKEN_USER_DEFINED && specdec__vocab_is_end_text(text))
-            return SPECDEC__TOKEN_CONTROL;
         return type <= SPECDEC__TOKEN_BYTE ? (int)type : (int)SPECDEC__TOKEN_UNDEFINED;
     }
     if (i == v->bos || i == v->eos || i == v->eot || i == v->eom)
@@ -13868,6 +14204,49 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
 
+/* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
+   that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
+   tokenizer has made (or, for those of which no file was at hand, by a special one). Some have ways that are not
+   read: these are refused by name. */
+static const struct {
+    uint32_t merges, id;
+    const char *text, *words;
+} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
+                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
+                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
+                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
+                            {48872, 30000, "(\"+", "starcoder"},
+                            {48891, 30000, "tracing", "refact"},
+                            {50009, 0, "<|endoftext|>", "olmo"},
+                            {269443, 3, "[INST]", "tekken"},
+                            {100000, 100257, "<|endoftext|>", "dbrx"},
+                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
+                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
+                            {318088, 151329, "<|endoftext|>", "glm4"},
+                            {31757, 10000, "IGN", "deepseek-coder"}};
+
+/* The row with this name; NULL: there is none. */
+static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
+            return &specdec__vocab_words_known[i];
+    return NULL;
+}
+
+/* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
+static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
+{
+    size_t i, least = specdec__name_far(name);
+    const char *nearest = "";
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+    return nearest;
+}
+
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -14030,20 +14409,17 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
+/* Reads tokenizer.ggml.model, and sets the defaults that go with it. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
-    specdec__bytes model, words;
+    specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
-    size_t i;
 
-    if (!result)
-        result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
     if (result)
         return result;
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
-    v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+    v->bos = v->eos = v->eot = v->eom = v->unknown = v->fim[0] = v->fim[1] = v->fim[2] = -1;
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -14062,13 +14438,58 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
     v->model = SPECDEC__VOCAB_BPE;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
-        if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
-            v->words = &specdec__vocab_words_known[i];
+    return SPECDEC_OK;
+}
+
+/* The token with this id, by a walk over the texts before it: before there are indexes. */
+static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+
+    while (id--)
+        specdec__cursor_string(&c);
+    return specdec__cursor_string(&c);
+}
+
+/* The pre-tokenizer of a vocabulary that is known by how many merges it has and by one of its tokens; NULL: none. */
+static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
+        if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
+            specdec__bytes_are(specdec__vocab_walk_to(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
+            return specdec__vocab_known[i].words;
+    return NULL;
+}
+
+/* Reads tokenizer.ggml.pre, or tells it from the vocabulary where the file does not say it: older converters left it
+   out, or wrote "default". What is not recognised is cut as GPT-2 does, and noted. */
+static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    specdec__gguf_value merges;
+    specdec__bytes words;
+    specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
+    const char *known;
+
+    if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
+        return result;
+    v->words_given = words.data && !specdec__bytes_are(words, "default");
+    if (!v->words_given) {
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
+        if (result)
+            return result;
+        known = specdec__vocab_recognise(v, merges.items ? merges.count : 0);
+        v->words_given = known ? 0 : -1;
+        words.data = (const unsigned char *)(known ? known : "gpt-2");
+        words.size = strlen(known ? known : "gpt-2");
+    }
+    v->words = specdec__words_named(words);
     if (!v->words)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known",
-                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
+                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
+                             *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
 }
@@ -14110,6 +14531,9 @@ static const struct {
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
+    {"tokenizer.ggml.fim_pad_token_id", offsetof(specdec__vocab, fim), 0},
+    {"tokenizer.ggml.fim_rep_token_id", offsetof(specdec__vocab, fim) + sizeof(int32_t), 0},
+    {"tokenizer.ggml.fim_sep_token_id", offsetof(specdec__vocab, fim) + 2 * sizeof(int32_t), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -14206,12 +14630,19 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts once, and notes what can be known without indexes. */
+/* Walks over all token texts twice, and notes what can be known without indexes: first what the types of some tokens
+   depend on. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id;
 
+    for (id = 0; id < v->count; id++) {
+        const struct specdec__vocab_mark *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+
+        v->has |= row ? row->has : 0;
+    }
+    c = specdec__cursor_over(v->texts, v->texts_size);
     v->cuts_at_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -14305,10 +14736,17 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
+/* Adds a token that ends texts, unless its text says that it does not. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
-    if (id >= 0 && !specdec__vocab_is_end(v, id) && v->end_count < SPECDEC__VOCAB_MAX_ENDS)
-        v->ends[v->end_count++] = id;
+    const struct specdec__vocab_mark *row =
+        id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
+
+    if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+        (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
+         !specdec__vocab_ends_texts(v, specdec__vocab_text(v, (uint32_t)id))))
+        return;
+    v->ends[v->end_count++] = id;
 }
 
 /* The tokens that end a text: those the file names and the well-known ones. */
@@ -14319,8 +14757,10 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     specdec__vocab_add_end(v, v->eos);
     specdec__vocab_add_end(v, v->eot);
     specdec__vocab_add_end(v, v->eom);
+    for (i = 0; i < 3; i++)
+        specdec__vocab_add_end(v, v->fim[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_is_end_text(specdec__vocab_text(v, v->specials[i])))
+        if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
@@ -14382,7 +14822,9 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
     v->strips_space = specdec__vocab_is_phi3(gguf);
-    result = specdec__vocab_read_ids(v, gguf, error);
+    result = specdec__vocab_read_words(v, gguf, error);
+    if (!result)
+        result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
@@ -14397,6 +14839,16 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     specdec__vocab_sort_specials(v);
     specdec__vocab_find_ends(v);
     return SPECDEC_OK;
+}
+
+/* Tells the log what of a vocabulary the file did not say. */
+static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
+{
+    if (v->words && v->words_given < 0)
+        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
+                      "cut as gpt-2 cuts it, maybe not as the model was trained");
+    else if (v->words && !v->words_given)
+        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
@@ -15004,8 +15456,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__STOP_MAX 8         /* stop strings */
-#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of one */
+#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
+
+/* Bytes of copies of all stop strings, each with a zero byte behind it. */
+#define SPECDEC__STOP_ROOM (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
 /* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
    beginning of a stop string, so its length and that string's number say all. */
@@ -15014,20 +15468,42 @@ typedef struct specdec__stop_scan {
     int held_of;  /* the string of which the beginning is held back */
     size_t held;  /* bytes held back */
     int stopped;  /* 1 + the number of the string that was found; 0: none was */
-    size_t cut;   /* bytes taken from where that begins; 0: none was found, or that is not known */
-    specdec__bytes strings[SPECDEC__STOP_MAX]; /* the caller's memory */
+    size_t cut;   /* bytes taken from where that begins; 0: none was found, or it was cut off */
+    size_t bytes; /* of all strings */
+    specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many. */
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many; or when
+   all together are too long. */
 static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
                                                         specdec_error *error)
 {
-    if (scan->count >= SPECDEC__STOP_MAX || length < 1 || length > SPECDEC__STOP_MAX_BYTES)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes",
-                             SPECDEC__STOP_MAX, SPECDEC__STOP_MAX_BYTES);
+    if (scan->count >= SPECDEC_STOP_STRINGS || length < 1 || length > SPECDEC__STOP_MAX_BYTES ||
+        scan->bytes + length > SPECDEC_STOP_BYTES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes, %d in all",
+                             SPECDEC_STOP_STRINGS, SPECDEC__STOP_MAX_BYTES, SPECDEC_STOP_BYTES);
+    scan->bytes += length;
     scan->strings[scan->count].data = (const unsigned char *)string;
     scan->strings[scan->count++].size = length;
     return SPECDEC_OK;
+}
+
+/* Makes a scan's strings copies in out[SPECDEC__STOP_ROOM], where strings of it may lie already. Apart, as the stack
+   holds them meanwhile. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_scan *scan, unsigned char *out)
+{
+    unsigned char copies[SPECDEC__STOP_ROOM];
+    size_t at = 0;
+    int i;
+
+    for (i = 0; i < scan->count; i++) {
+        memcpy(copies + at, scan->strings[i].data, scan->strings[i].size);
+        scan->strings[i].data = out + at;
+        at += scan->strings[i].size;
+        copies[at++] = 0;
+    }
+    if (at)
+        memcpy(out, copies, at);
 }
 
 /* Do the bytes held back, followed by next, end with the first length bytes of a string? */
@@ -15134,8 +15610,9 @@ enum {
 };
 
 enum {
-    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 6,
-    SPECDEC__TEMPLATE_DEPTH = 6,     /* expressions in brackets, macros in macros */
+    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
+    SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
+    SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
     SPECDEC__TEMPLATE_STEPS = 50000, /* tags and operands */
     SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
 };
@@ -15162,9 +15639,10 @@ typedef struct specdec__template_block {
     int index, variables;
 } specdec__template_block;
 
+/* Arguments of a call, or items of a list. */
 typedef struct specdec__template_arguments {
-    specdec__template_value value[SPECDEC__TEMPLATE_ARGUMENTS];
-    specdec__bytes name[SPECDEC__TEMPLATE_ARGUMENTS];
+    specdec__template_value *value; /* (count) */
+    specdec__bytes *name;           /* (count) empty: it has none */
     int count;
 } specdec__template_arguments;
 
@@ -15176,12 +15654,15 @@ typedef struct specdec__template {
     int line;              /* that text stands at the beginning of a line */
     int skip;              /* not 0: expressions are passed over */
     int depth, steps, spaces, from;       /* from: variables below it belong to whoever called a macro */
-    int variables, blocks, sets;          /* sets: how often anything was assigned */
+    int variables, blocks, arguments;
+    int sets;                             /* how often anything was assigned */
     const char *failed;                   /* why it ended early */
     specdec__bytes culprit;               /* on what */
     size_t used, written;                 /* bytes of room; of output */
     specdec__template_variable variable[SPECDEC__TEMPLATE_VARIABLES];
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
+    specdec__template_value argument[SPECDEC__TEMPLATE_ARGUMENTS]; /* of calls that are being read, or made */
+    specdec__bytes argument_name[SPECDEC__TEMPLATE_ARGUMENTS];
     union {
         char bytes[SPECDEC__TEMPLATE_ROOM];
         specdec__template_value aligned;
@@ -15381,7 +15862,7 @@ static specdec__bytes specdec__template_name(specdec__template *t)
 }
 
 /* A string between quotes, whose first is here. */
-static specdec__template_value specdec__template_quoted(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specdec__template *t)
 {
     const unsigned char quote = t->text.data[t->at++];
     const size_t from = t->at;
@@ -15473,36 +15954,50 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
 static void specdec__template_run(specdec__template *t);
 static void specdec__template_close(specdec__template *t);
 
-/* Arguments up to the bracket. */
-static void specdec__template_read_arguments(specdec__template *t, specdec__template_arguments *arguments)
+/* Goes `by` levels deeper. Returns 0, and the run has ended, when that is too deep. */
+static int specdec__template_deeper(specdec__template *t, int by)
 {
-    const specdec__bytes none = {NULL, 0};
+    t->depth += by;
+    if (t->depth > SPECDEC__TEMPLATE_DEPTH)
+        specdec__template_garbled(t);
+    return !t->failed;
+}
 
+/* Arguments or items up to a closing bracket. They stay until t->arguments is less again. */
+static SPECDEC__NOINLINE void specdec__template_read_arguments(specdec__template *t, const char *close,
+                                                               specdec__template_arguments *arguments)
+{
+    specdec__template_value value;
+
+    arguments->value = t->argument + t->arguments;
+    arguments->name = t->argument_name + t->arguments;
     arguments->count = 0;
-    while (!t->failed && !specdec__template_accept(t, ")")) {
+    while (!t->failed && !specdec__template_accept(t, close)) {
         const size_t at = t->at;
         specdec__bytes name = specdec__template_name(t);
 
-        if (arguments->count == SPECDEC__TEMPLATE_ARGUMENTS) {
-            specdec__template_garbled(t);
-            return;
-        }
         if (!name.size || specdec__template_next(t) != '=' || (t->at + 1 < t->end && t->text.data[t->at + 1] == '=')) {
             t->at = at;
-            name = none;
+            name.size = 0;
         } else {
             t->at++;
         }
-        arguments->name[arguments->count] = name;
-        arguments->value[arguments->count++] = specdec__template_expression(t);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
+        value = specdec__template_expression(t);
+        if (t->arguments == SPECDEC__TEMPLATE_ARGUMENTS ||
+            (!specdec__template_accept(t, ",") && specdec__template_next(t) != close[0])) {
             specdec__template_garbled(t);
+            return;
+        }
+        arguments->name[arguments->count] = name;
+        arguments->value[arguments->count++] = value;
+        t->arguments++;
     }
 }
 
 /* Calls a macro: what it writes. */
-static specdec__template_value specdec__template_call(specdec__template *t, const specdec__template_value *macro,
-                                                      const specdec__template_arguments *arguments)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_call(specdec__template *t,
+                                                                        const specdec__template_value *macro,
+                                                                        const specdec__template_arguments *arguments)
 {
     const size_t at = t->at, end = t->end, after = t->after, written = t->written;
     const int strip = t->strip, line = t->line, variables = t->variables, from = t->from, blocks = t->blocks;
@@ -15548,37 +16043,34 @@ static specdec__template_value specdec__template_call(specdec__template *t, cons
     return out;
 }
 
-/* A function of this name; *t stands behind its opening bracket. */
-static specdec__template_value specdec__template_function(specdec__template *t, specdec__bytes name)
+/* What a function of this name returns. */
+static SPECDEC__NOINLINE specdec__template_value
+specdec__template_function(specdec__template *t, specdec__bytes name, const specdec__template_arguments *arguments)
 {
-    specdec__template_arguments arguments;
-    const specdec__template_variable *variable;
+    const specdec__template_variable *variable = specdec__template_find(t, name, 0);
     specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
     int i;
 
-    specdec__template_read_arguments(t, &arguments);
-    if (t->skip || t->failed)
-        return out;
     if (specdec__bytes_are(name, "namespace")) {
         out = specdec__template_number(SPECDEC__TEMPLATE_SPACE, ++t->spaces);
-        for (i = 0; i < arguments.count; i++)
-            specdec__template_set(t, arguments.name[i], t->spaces, arguments.value[i]);
+        for (i = 0; i < arguments->count; i++)
+            specdec__template_set(t, arguments->name[i], t->spaces, arguments->value[i]);
         return out;
     }
     if (specdec__bytes_are(name, "raise_exception"))
         return specdec__template_fail(t, "it refuses such a conversation", name);
-    variable = specdec__template_find(t, name, 0);
-    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO || t->depth == SPECDEC__TEMPLATE_DEPTH)
+    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO)
         return specdec__template_fail(t, "it calls a function that is not known", name);
-    t->depth++;
-    out = specdec__template_call(t, &variable->value, &arguments);
-    t->depth--;
+    if (specdec__template_deeper(t, SPECDEC__TEMPLATE_CALL))
+        out = specdec__template_call(t, &variable->value, arguments);
+    t->depth -= SPECDEC__TEMPLATE_CALL;
     return out;
 }
 
 /* A string without certain characters at its ends (1: the left, 2: the right). */
-static specdec__template_value specdec__template_strip(specdec__template_value value,
-                                                       const specdec__template_arguments *arguments, int ends)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments,
+                                                                         int ends)
 {
     const char *set = " \t\r\n\v\f", *text = (const char *)value.at;
     size_t size = 6;
@@ -15596,8 +16088,9 @@ static specdec__template_value specdec__template_strip(specdec__template_value v
 }
 
 /* The parts of a string between separators. */
-static specdec__template_value specdec__template_split(specdec__template *t, specdec__template_value value,
-                                                       const specdec__template_value *by)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec__template *t,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_value *by)
 {
     size_t count = 1, at = 0, found, i;
     specdec__template_value *out;
@@ -15616,9 +16109,10 @@ static specdec__template_value specdec__template_split(specdec__template *t, spe
 }
 
 /* A string with one string for another. */
-static specdec__template_value specdec__template_replace(specdec__template *t, specdec__template_value value,
-                                                         const specdec__template_value *from,
-                                                         const specdec__template_value *to)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specdec__template *t,
+                                                                           specdec__template_value value,
+                                                                           const specdec__template_value *from,
+                                                                           const specdec__template_value *to)
 {
     specdec__template_value out = specdec__template_string(""), part;
     size_t at = 0, found;
@@ -15637,12 +16131,12 @@ static specdec__template_value specdec__template_replace(specdec__template *t, s
 }
 
 /* A method or filter on a value. */
-static specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
-                                                       specdec__template_value value,
-                                                       const specdec__template_arguments *arguments)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments)
 {
     const int is_string = value.kind == SPECDEC__TEMPLATE_STRING, is_list = value.kind == SPECDEC__TEMPLATE_LIST;
-    const specdec__template_value *first = &arguments->value[0];
+    const specdec__template_value *first = arguments->value;
     const int by_string = arguments->count > 0 && first->kind == SPECDEC__TEMPLATE_STRING;
     int ends;
 
@@ -15682,8 +16176,9 @@ static specdec__template_value specdec__template_apply(specdec__template *t, spe
 }
 
 /* The attribute or item of a value. */
-static specdec__template_value specdec__template_get(specdec__template *t, const specdec__template_value *of,
-                                                     const specdec__template_value *key)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_get(specdec__template *t,
+                                                                       const specdec__template_value *of,
+                                                                       const specdec__template_value *key)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     const specdec_message *message = (const specdec_message *)of->at;
@@ -15728,7 +16223,8 @@ static specdec__template_value specdec__template_get(specdec__template *t, const
 }
 
 /* What stands in square brackets behind a value. */
-static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *of)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_item(specdec__template *t,
+                                                                        const specdec__template_value *of)
 {
     int64_t place[3] = {0, INT32_MAX, 1};
     specdec__template_value key = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
@@ -15755,7 +16251,8 @@ static specdec__template_value specdec__template_item(specdec__template *t, cons
 }
 
 /* Is a value what a test says? */
-static specdec__template_value specdec__template_test(specdec__template *t, const specdec__template_value *value)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_test(specdec__template *t,
+                                                                        const specdec__template_value *value)
 {
     static const char *const tests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence",
                                         "number", "true", "false", "boolean"};
@@ -15783,29 +16280,62 @@ static specdec__template_value specdec__template_test(specdec__template *t, cons
     return specdec__template_number(SPECDEC__TEMPLATE_BOOL, is != negated);
 }
 
-/* A list of what stands in square brackets. */
-static specdec__template_value specdec__template_list(specdec__template *t)
+/* A list of items. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_list(specdec__template *t,
+                                                                        const specdec__template_arguments *items)
 {
-    specdec__template_value item[SPECDEC__TEMPLATE_ARGUMENTS], *out;
-    size_t count = 0;
+    const size_t count = (size_t)items->count;
+    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
 
-    while (!t->failed && !specdec__template_accept(t, "]")) {
-        if (count == SPECDEC__TEMPLATE_ARGUMENTS) {
-            specdec__template_garbled(t);
-            break;
-        }
-        item[count++] = specdec__template_expression(t);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ']')
-            specdec__template_garbled(t);
-    }
-    out = t->failed ? NULL : (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
     if (out && count)
-        memcpy(out, item, count * sizeof *out);
+        memcpy(out, items->value, count * sizeof *out);
     return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
 }
 
+/* The value of a message's member as its method get has it. */
+static specdec__template_value specdec__template_member(specdec__template *t, const specdec__template_value *message,
+                                                        const specdec__template_arguments *arguments)
+{
+    const specdec__template_value value = specdec__template_get(t, message, arguments->value);
+
+    if (value.kind != SPECDEC__TEMPLATE_UNDEFINED)
+        return value;
+    return arguments->count > 1 ? arguments->value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+}
+
+/* What stands behind an opening bracket, and what comes of it: kind '[' a list, '(' a function of this name, else a
+   method or filter on a value, which may have no arguments. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply_to(specdec__template *t, int kind,
+                                                                            specdec__bytes name,
+                                                                            const specdec__template_value *value,
+                                                                            int has_arguments)
+{
+    specdec__template_arguments arguments;
+    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    const int before = t->arguments;
+
+    arguments.value = t->argument;
+    arguments.name = t->argument_name;
+    arguments.count = 0;
+    if (has_arguments && specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+        specdec__template_read_arguments(t, kind == '[' ? "]" : ")", &arguments);
+    if (t->skip || t->failed)
+        ;
+    else if (kind == '[')
+        out = specdec__template_list(t, &arguments);
+    else if (kind == '(')
+        out = specdec__template_function(t, name, &arguments);
+    else if (value->kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count)
+        out = specdec__template_member(t, value, &arguments);
+    else
+        out = specdec__template_apply(t, name, *value, &arguments);
+    t->depth -= has_arguments ? SPECDEC__TEMPLATE_BRACKET : 0;
+    t->arguments = before;
+    return out;
+}
+
 /* A name: a constant, a function or a variable. The date is none: what it changes no format can hold. */
-static specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
 {
     static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
     const specdec__template_variable *variable;
@@ -15817,13 +16347,13 @@ static specdec__template_value specdec__template_named(specdec__template *t, spe
     if (specdec__bytes_are(name, "strftime_now"))
         specdec__template_fail(t, "it asks for the date", name);
     if (specdec__template_accept(t, "("))
-        return specdec__template_function(t, name);
+        return specdec__template_apply_to(t, '(', name, NULL, 1);
     variable = specdec__template_find(t, name, 0);
     return variable ? variable->value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
 /* What an expression is made of, without what stands behind it. */
-static specdec__template_value specdec__template_primary(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_primary(specdec__template *t)
 {
     const int c = specdec__template_next(t);
     specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
@@ -15843,15 +16373,13 @@ static specdec__template_value specdec__template_primary(specdec__template *t)
             value.number = value.number < INT32_MAX ? value.number * 10 + (t->text.data[t->at] - '0') : value.number;
         return value;
     }
-    if (specdec__template_accept(t, "[") || specdec__template_accept(t, "(")) {
-        if (t->depth == SPECDEC__TEMPLATE_DEPTH) {
-            specdec__template_garbled(t);
-            return value;
-        }
-        t->depth++;
-        value = c == '[' ? specdec__template_list(t) : specdec__template_expression(t);
-        t->depth--;
-        if (c == '(' && !specdec__template_accept(t, ")"))
+    if (specdec__template_accept(t, "["))
+        return specdec__template_apply_to(t, '[', specdec__template_bytes(NULL, 0), NULL, 1);
+    if (specdec__template_accept(t, "(")) {
+        if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+            value = specdec__template_expression(t);
+        t->depth -= SPECDEC__TEMPLATE_BRACKET;
+        if (!t->failed && !specdec__template_accept(t, ")"))
             specdec__template_garbled(t);
         return value;
     }
@@ -15863,28 +16391,8 @@ static specdec__template_value specdec__template_primary(specdec__template *t)
     return specdec__template_named(t, name);
 }
 
-/* A call of a method or a filter on a value. */
-static specdec__template_value specdec__template_method(specdec__template *t, specdec__bytes name,
-                                                        specdec__template_value value, int has_arguments)
-{
-    specdec__template_arguments arguments;
-
-    arguments.count = 0;
-    if (has_arguments)
-        specdec__template_read_arguments(t, &arguments);
-    if (t->skip || t->failed)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    if (value.kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count) {
-        value = specdec__template_get(t, &value, &arguments.value[0]);
-        if (value.kind == SPECDEC__TEMPLATE_UNDEFINED)
-            value = arguments.count > 1 ? arguments.value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
-        return value;
-    }
-    return specdec__template_apply(t, name, value, &arguments);
-}
-
 /* An operand with its attributes, items, calls, filters and tests. */
-static specdec__template_value specdec__template_operand(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specdec__template *t)
 {
     const int minus = specdec__template_accept(t, "-");
     specdec__template_value value = specdec__template_primary(t), key;
@@ -15898,10 +16406,12 @@ static specdec__template_value specdec__template_operand(specdec__template *t)
             const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
 
             key = specdec__template_of(SPECDEC__TEMPLATE_STRING, name.data, name.size);
-            value = called || !dot ? specdec__template_method(t, name, value, called)
+            value = called || !dot ? specdec__template_apply_to(t, '.', name, &value, called)
                                    : specdec__template_get(t, &value, &key);
         } else if (specdec__template_accept(t, "[")) {
-            value = specdec__template_item(t, &value);
+            if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+                value = specdec__template_item(t, &value);
+            t->depth -= SPECDEC__TEMPLATE_BRACKET;
         } else if (specdec__template_accept(t, "is")) {
             value = specdec__template_test(t, &value);
         } else {
@@ -15914,8 +16424,8 @@ static specdec__template_value specdec__template_operand(specdec__template *t)
 }
 
 /* Is a value in a list, a string in a string, or the name of what a message has? */
-static int specdec__template_within(specdec__template *t, const specdec__template_value *what,
-                                    const specdec__template_value *in)
+static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, const specdec__template_value *what,
+                                                      const specdec__template_value *in)
 {
     const specdec__template_value *items = (const specdec__template_value *)in->at;
     size_t i;
@@ -15934,8 +16444,9 @@ static int specdec__template_within(specdec__template *t, const specdec__templat
 }
 
 /* Two operands and what stands between them: the number of a comparison or sum below. */
-static specdec__template_value specdec__template_combine(specdec__template *t, int i, specdec__template_value a,
-                                                         specdec__template_value b)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_combine(specdec__template *t, int i,
+                                                                           specdec__template_value a,
+                                                                           specdec__template_value b)
 {
     const int numbers = a.kind >= SPECDEC__TEMPLATE_BOOL && a.kind <= SPECDEC__TEMPLATE_INTEGER &&
                         b.kind >= SPECDEC__TEMPLATE_BOOL && b.kind <= SPECDEC__TEMPLATE_INTEGER;
@@ -15999,7 +16510,9 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
     int i, own = 0, decided;
 
     if (specdec__template_accept(t, "not")) {
-        value = specdec__template_binary(t, 3);
+        value = specdec__template_deeper(t, 1) ? specdec__template_binary(t, 3)
+                                               : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+        t->depth--;
         value = specdec__template_number(SPECDEC__TEMPLATE_BOOL, !specdec__template_truth(&value));
     } else {
         value = specdec__template_operand(t);
@@ -16007,7 +16520,8 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
     while (!t->failed && (i = specdec__template_operator(t, level, &own)) >= 0) {
         decided = own < 2 && specdec__template_truth(&value) == !own;
         t->skip += decided;
-        other = specdec__template_binary(t, own + 1);
+        other = specdec__template_deeper(t, 1) ? specdec__template_binary(t, own + 1) : value;
+        t->depth--;
         t->skip -= decided;
         value = decided ? value : own < 2 ? other : specdec__template_combine(t, i, value, other);
     }
@@ -16432,7 +16946,8 @@ static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specd
     t->text = text;
     t->text.size -= text.size && text.data[text.size - 1] == '\n';
     t->at = t->end = t->after = t->used = t->written = 0;
-    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = t->sets = 0;
+    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
+    t->arguments = t->sets = 0;
     t->failed = NULL;
     if (text.size && memchr(text.data, '\r', text.size))
         specdec__template_fail(t, "it has carriage returns", specdec__template_bytes(NULL, 0));
@@ -16553,6 +17068,7 @@ typedef struct specdec__chat {
 typedef struct specdec__chat_work {
     specdec__template run;
     char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
+    specdec__chat found;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
@@ -16921,22 +17437,25 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
         chat->failed = "it writes what no known format does";
 }
 
-/* Chooses by name (NULL: as the model's template says, own), and checks that the format's tokens are there. *chat has
-   no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is missing). */
+/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
+   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
+   missing). */
 static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
                                                            const specdec__vocab *v, const char *name,
                                                            specdec_error *error)
 {
     const char *missing;
 
-    *chat = *own;
-    if (name && !(own->format && strcmp(own->format->name, name) == 0)) {
+    memset(chat, 0, sizeof *chat);
+    if (own)
+        *chat = *own;
+    if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         memset(chat, 0, sizeof *chat);
         chat->format = specdec__chat_find(name);
         if (!chat->format)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trims = chat->format->trims;
-        chat->begins = own->begins;
+        chat->begins = own && own->begins;
     }
     missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
     if (missing && name)
@@ -16958,7 +17477,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!chat->failed)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model has no chat template: config.chat_format chooses a format");
+                             "the model has no chat template that is read: config.chat_format chooses a format");
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                          "the model's chat template is of no known format (%s%s%.*s): config.chat_format chooses one",
                          chat->failed, chat->culprit.size ? ": " : "",
@@ -17151,7 +17670,7 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
-    specdec__chat chat;       /* as the template says */
+    const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
     specdec__gguf gguf;
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
@@ -18243,13 +18762,13 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
     specdec__chat_work *work;
 
-    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data) {
-        m->chat.failed = m->chat_template.data ? "SPECDEC_NO_TEMPLATES leaves reading it out of this build" : NULL;
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
-    }
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
-    if (arena->base && arena->used != SIZE_MAX)
-        specdec__chat_recognise(&m->chat, work, m->chat_template, &m->vocab);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
+    m->chat = &work->found;
     return SPECDEC_OK;
 }
 
@@ -18440,22 +18959,21 @@ typedef struct specdec__room {
     int length; /* keys of a view, at most */
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
+    int nodes;  /* that all views together have slots for behind their keys, at most */
 } specdec__room;
 
-/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
-   pages, for the last page of each, which is its own. */
+/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
+   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
+   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
+   sum. A window never needs more than all keys do. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
-    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 ? room->keys : room->length);
 
-    keys += 2 * room->most;
-    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
-        own = 0;
-        keys = specdec__min_int(room->length + 2 * room->most,
-                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
-        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
-    }
-    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
+    return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
@@ -21020,12 +21538,14 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 4
+#define SPECDEC__WIRE_VERSION 5
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
 #define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
 #define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
 #define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
 #define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
 
@@ -21047,6 +21567,8 @@ enum {
     SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
     /* urgent */
     SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
+    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
+       that are not urgent it has sent to the receiver). */
     SPECDEC__WIRE_ALIVE,
     SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
     SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
@@ -21095,9 +21617,17 @@ typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
     int doomed, back;
+    int left;              /* nobody waits for its rows any more: it goes when it is back */
     double longest;        /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
+
+/* How far another rank is, as it has said in ALIVE. */
+typedef struct specdec__wire_progress {
+    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
+    uint32_t sent;       /* messages to this rank that are not urgent */
+    int started;         /* it has loaded its model */
+} specdec__wire_progress;
 
 /* A rank and those it talks to. */
 typedef struct specdec__link {
@@ -21112,11 +21642,13 @@ typedef struct specdec__link {
     uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
     int drafter;               /* the rank that has the draft model alone; 0: there is none */
     int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
+    int loaded;                /* this rank has its model */
     const specdec_hooks *hooks; /* whose log hears of that */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
     specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
     specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
     int guess_count, fresh;    /* fresh: some have come since that was looked at */
+    uint32_t guess_next;       /* number behind those that have come */
     double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
     double guessed_at;         /* by the clock: the last ones */
     uint32_t run;              /* number of the last run */
@@ -21131,6 +21663,13 @@ typedef struct specdec__link {
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
     double longest;            /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
+    double begun;              /* by the clock: since when the others are listened to */
+    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
+    uint32_t layer;            /* of this rank: see ALIVE */
+    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
+    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
+    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
     int ready;                 /* ranks that are, */
     unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
     specdec_error failed;      /* why nothing goes on any more */
@@ -21324,7 +21863,29 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* The same to all others whom it concerns. */
+/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+static void specdec__link_alive(specdec__link *link, int to)
+{
+    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
+
+    if (!to && link->loaded && !link->progress[0].started)
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    else
+        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
+                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
+}
+
+/* The same to all others. */
+static void specdec__link_alive_all(specdec__link *link)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link))
+            specdec__link_alive(link, i);
+}
+
+/* An urgent message to all others whom it concerns. */
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
@@ -21362,6 +21923,13 @@ static void specdec__link_hear_failed(specdec__link *link, int rank, const unsig
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
     SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
+static void specdec__guess_forget(specdec__guessed *known)
+{
+    known->epoch++;
+    known->news = 1;
 }
 
 /* The guess with a number; NULL: it is not known, or not any more. */
@@ -21402,7 +21970,8 @@ static void specdec__guess_time(specdec__link *link, const specdec__guessed *tex
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten. Returns 0 when they make no
+/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
+   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
    sense. */
 static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
 {
@@ -21412,7 +21981,9 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
     specdec__guessed *text = &link->guessed[view];
-    const int counts = !in.bad && epoch == text->epoch && begun <= text->told;
+    const int late = (int32_t)(number - link->guess_next) < 0;
+    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
+    int lost = 0;
 
     if (counts)
         specdec__guess_time(link, text, begun);
@@ -21437,9 +22008,33 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
             parent->first = first;
             parent->count = (unsigned char)(number - first);
         }
+        lost |= !parent;
     }
+    link->guess_next = late ? link->guess_next : number;
+    if (counts && lost)
+        specdec__guess_forget(text);
     link->fresh |= counts;
     return !in.bad;
+}
+
+/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
+   that says anything come to an end. */
+static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+{
+    specdec__wire_progress *p = &link->progress[rank];
+    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
+    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
+    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
+
+    p->started |= !(first & SPECDEC__WIRE_LOADING);
+    if ((int32_t)(sent - p->sent) > 0)
+        p->sent = sent;
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+        return;
+    p->run = run;
+    p->layer = layer;
+    link->waited = 0;
 }
 
 /* An urgent message has come. */
@@ -21455,8 +22050,11 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         specdec__link_nonsense(link, rank, "an urgent message of no words");
         return;
     }
+    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
+        link->waited = link->is_ready[rank] ? link->waited : 0;
         link->ready += !link->is_ready[rank];
         link->is_ready[rank] = 1;
         if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
@@ -21480,6 +22078,21 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
     }
 }
 
+/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
+   time. */
+static void specdec__link_listen(specdec__link *link, int rank, double now)
+{
+    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
+    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
+
+    if (rank == specdec__link_rank(link) || !(now - since > most) ||
+        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
+                  (int)(1000 * (now - since)));
+    specdec__link_give_up(link);
+}
+
 /* Lets others hear of this rank, and finds out who was not heard of for too long. */
 static void specdec__link_watch(specdec__link *link)
 {
@@ -21488,17 +22101,22 @@ static void specdec__link_watch(specdec__link *link)
 
     if (!(silence > 0) || link->failed.code)
         return;
+    link->begun = link->begun > 0 ? link->begun : now;
     if (now - link->beaten > silence / 8) {
         link->beaten = now;
-        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        specdec__link_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        if (link->heard[i] > 0 && now - link->heard[i] > silence &&
-            !specdec__link_lose(link, i, "it was not heard of for too long")) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", i,
-                          (int)(1000 * (now - link->heard[i])));
-            specdec__link_give_up(link);
-        }
+        specdec__link_listen(link, i, now);
+}
+
+/* Ends a rank that serves, once specdec_cancel was called. */
+static void specdec__link_heed(specdec__link *link)
+{
+    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_give_up(link);
 }
 
 /* Reads what is urgent. */
@@ -21518,7 +22136,83 @@ static void specdec__link_poll(specdec__link *link)
             specdec__link_give_up(link);
         }
     }
+    specdec__link_heed(link);
     specdec__link_watch(link);
+}
+
+/* The rank whose messages this one receives that are not urgent. */
+static int specdec__link_before(const specdec__link *link)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!own)
+        return specdec__link_last(link);
+    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
+}
+
+/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
+   was sent, as ALIVE says. */
+static int specdec__link_awaits(const specdec__link *link)
+{
+    if (specdec__link_rank(link))
+        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
+    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
+}
+
+/* The rank that keeps rank 0 waiting, and what it has not done. */
+static int specdec__link_culprit(const specdec__link *link, const char **what)
+{
+    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
+    int i;
+
+    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
+        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
+                      : !link->is_ready[i])
+            break;
+    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
+    return i;
+}
+
+/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+static void specdec__link_stall(specdec__link *link)
+{
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
+    const char *what;
+    int rank;
+
+    if (own) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
+                      specdec__link_before(link), own, ms);
+    } else {
+        rank = specdec__link_culprit(link, &what);
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
+                      ms);
+    }
+    specdec__link_give_up(link);
+}
+
+/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
+   progress; pauses of the rank itself count little. */
+static void specdec__link_wait(specdec__link *link, double seconds)
+{
+    const int awaits = specdec__link_awaits(link);
+    double now, took;
+
+    link->cluster.wait(link->cluster.user_data, seconds);
+    now = specdec__os_seconds();
+    took = now - link->waited_at;
+    link->waited_at = now;
+    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
+    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
+        !link->failed.code)
+        specdec__link_stall(link);
+}
+
+/* While the model loads, one more of its matrices is repacked. */
+static void specdec__link_load(specdec__link *link)
+{
+    link->layer++;
+    specdec__link_poll(link);
 }
 
 /* Between two layers. */
@@ -21528,6 +22222,7 @@ static void specdec__link_between(specdec__context *c)
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
+    link->layer++;
     specdec__link_poll(link);
 }
 
@@ -21544,8 +22239,11 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
              : SPECDEC__WIRE_KINDS << 8;
     link->heard[rank] = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++)
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
+        link->progress[rank].started = 1;
+        link->waited = 0;
         return 1;
+    }
     specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
     return 0;
 }
@@ -21630,6 +22328,21 @@ static void specdec__link_land(specdec__link *link)
     memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
 }
 
+/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+static void specdec__link_sweep(specdec__link *link)
+{
+    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
+        specdec__link_land(link);
+}
+
+/* Nobody waits for a run any more. */
+static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+{
+    specdec__link_doom(link, flight);
+    flight->left = 1;
+    specdec__link_sweep(link);
+}
+
 /* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
 static int specdec__link_answer(specdec__link *link)
 {
@@ -21638,6 +22351,7 @@ static int specdec__link_answer(specdec__link *link)
     double longest;
     uint32_t rows;
 
+    specdec__link_sweep(link);
     if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
     rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
@@ -21654,6 +22368,7 @@ static int specdec__link_answer(specdec__link *link)
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
         specdec__link_land(link);
+    specdec__link_sweep(link);
     return 1;
 }
 
@@ -21687,7 +22402,33 @@ static specdec_result specdec__link_take_in(specdec__link *link)
     return flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
 }
 
-/* Whether a run that has rows is back, or never will be. Runs before it are taken, as nobody waits for them. */
+/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+static int specdec__link_cancelled(const specdec__link *link)
+{
+    const specdec__batch *batch = link->context->batch;
+    int i;
+
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+        return 1;
+    for (i = batch->done; i < batch->n; i++)
+        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            return 1;
+    return 0;
+}
+
+/* Whether any sequence was cancelled. */
+static int specdec__link_any_cancelled(const specdec__link *link)
+{
+    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
+
+    for (i = 0; i < link->view_count; i++)
+        any |= SPECDEC__LOAD(link->cancels[i]);
+    return any;
+}
+
+/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
+   before it are taken, as nobody waits for them. */
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
@@ -21704,9 +22445,12 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
         last = &link->flights[link->flight_count - 1];
         if (link->flights[0].run == run && link->flights[0].back)
             break;
-        if (last->run == run && last->rows && SPECDEC__LOAD(link->context->pool->cancel))
-            specdec__link_doom(link, last);
-        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+        if (specdec__link_cancelled(link)) {
+            if (last->run == run && last->rows)
+                specdec__link_leave(link, last);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
     result = specdec__link_take_in(link);
     return result ? specdec__fail(error, result, "cancelled") : SPECDEC_OK;
@@ -21744,9 +22488,9 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
     specdec__wire_flight *flight;
     double now;
 
-    while (!link->failed.code && !link->flying && link->flight_count > most)
+    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
         specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && SPECDEC__LOAD(c->pool->cancel))
+    if (!link->flying && specdec__link_cancelled(link))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_play(link);
     specdec__link_flush(link, c->model->layers ? c->n : 0);
@@ -21906,6 +22650,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->runs++;
     link->run_nodes += n;
     link->kept_nodes += *empty ? 0 : n;
+    link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
     link->longest = link->stage > link->longest ? link->stage : link->longest;
     return 1;
@@ -21926,6 +22671,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
+    link->layer = 0;
     link->longest = 1e-6 * longest;
     link->nodes = done + n;
     if (doomed)
@@ -22035,7 +22781,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
             if (!link->failed.code)
-                link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
             continue;
         }
         start = specdec__os_seconds();
@@ -22132,13 +22878,6 @@ static void specdec__guess_branch(specdec__link *link, int view, int other, int 
     known->count = known->news = 0;
     specdec__guess_tell(link, other, NULL, 0);
     specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
-}
-
-/* Of guesses that may still come true some were too many: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
-{
-    known->epoch++;
-    known->news = 1;
 }
 
 /* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
@@ -22238,7 +22977,7 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
     link->guess_count = count;
 }
 
-/* Takes what a rank needs beside its context. Views are entered later. */
+/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
@@ -22247,6 +22986,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
     const int drafter = specdec__model_drafter(cluster);
 
@@ -22258,6 +22998,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     link->cluster = *cluster;
     link->context = c;
     link->views = views;
+    link->cancels = cancels;
     link->view_count = room->views;
     link->length = room->length;
     link->in = in;
@@ -22275,23 +23016,25 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     return link;
 }
 
-/* Rank 0 waits until all others are ready; these say so. */
+/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
 static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
 
+    link->loaded = 1;
+    link->layer = 0;
     if (specdec__link_rank(link)) {
         specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
         while (link->ready < others && !link->failed.code) {
             specdec__link_poll(link);
-            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
         if (link->failed.code == SPECDEC_ERROR_CANCELLED)
             specdec__link_give_up(link);
-        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        specdec__link_alive_all(link);
         link->met = 1;
     }
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
@@ -22772,7 +23515,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     uint64_t row = specdec__sample_noise_row(seed, position);
     int i, held = 0;
 
-    if (!candidates || !best || k < 1)
+    if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
         held = specdec__sample_try(best, held, k, candidates->items[i], row);
@@ -25037,6 +25780,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.most = specdec__max_int(nodes, r->most);
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
@@ -25830,7 +26574,7 @@ static void specdec__draft_afar_await(specdec__drafter *d, const specdec__propos
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
-        link->cluster.wait(link->cluster.user_data, left);
+        specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }
@@ -26188,6 +26932,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -26597,6 +27342,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec__room room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
@@ -26604,18 +27350,19 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
         return result;
+    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
-                          target->kv.type, setup->room, (int)size, arena);
+                          target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
     m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
-    for (i = 0; i < setup->room->views; i++) {
+    for (i = 0; i < room.views; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, setup->room, arena);
+        specdec__context_view(&t->view, &room, arena);
         t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
     }
     m->levels.logits = m->context.logits;
@@ -27606,8 +28353,11 @@ struct specdec {
     specdec_error error;
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
-    specdec_settings settings;
-    specdec__stop_scan stop;
+    specdec_settings settings;   /* its stop strings lie in stop_bytes */
+    specdec__stop_scan stop;     /* as do these */
+    int end_count;
+    int32_t ends[SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS]; /* (end_count) tokens that end the answer by settings */
+    unsigned char stop_bytes[SPECDEC__STOP_ROOM];
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -27665,10 +28415,60 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     if (settings->max_tokens < 0 || settings->slide < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
                              settings->max_tokens, settings->slide);
+    if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
+                             settings->end_token_count, SPECDEC_END_TOKENS);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
+}
+
+/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
+static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+{
+    int i;
+
+    specdec__stop_copy(stop, stop_bytes);
+    for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
+        settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
+}
+
+/* The control token that is spelled so; -1: there is none. */
+static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes spelled)
+{
+    uint32_t i;
+
+    for (i = 0; i < v->special_count; i++)
+        if (specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), (const char *)spelled.data, spelled.size) &&
+            specdec__vocab_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
+            return (int32_t)v->specials[i];
+    return -1;
+}
+
+/* Gives a text settings that were checked, and the scan that was made for them. */
+static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
+{
+    int i;
+
+    t->settings = *settings;
+    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    t->end_count = 0;
+    for (i = 0; i < settings->end_token_count; i++)
+        t->ends[t->end_count++] = settings->end_tokens[i];
+    for (i = 0; i < stop->count; i++)
+        t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+}
+
+/* Does this token end an answer? */
+static int specdec__stream_is_end(const specdec *t, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < t->end_count; i++)
+        if (t->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
 /* Do these sample alike? Biases may have changed where they lie. */
@@ -27710,7 +28510,7 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
 
     if (t->stop.stopped)
         return SPECDEC_STOP_STRING;
-    if (length > 0 && specdec__vocab_is_end(&t->model->vocab, t->tokens[count - 1]))
+    if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
@@ -27988,6 +28788,7 @@ typedef struct specdec__engine {
     double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */
@@ -28006,26 +28807,19 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
-#define SPECDEC__ENGINE_LIMITS(X) \
-    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
-    X(context, 0, 1 << 24) \
-    X(batch, 0, 512) \
-    X(texts, 0, SPECDEC_MAX_TEXTS) \
-    X(forks, 0, 1 << 24) \
-    X(fork_depth, 0, 8) \
-    X(cache, 0, 1 << 30) \
-    X(slice, 0, 1 << 30) \
-    X(history, 0, 1 << 24) \
-    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
-    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
-    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
-    X(async, -1, SPECDEC_MAX_THREADS - 1) \
-    X(retrieval, 16, 1 << 24) \
-    X(retrieval_chunk, 0, SPECDEC__KEYS) \
-    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
-    X(tree_size, 2, SPECDEC__MAX_TREE) \
-    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+/* Rows of the fields that are whole numbers: their range. The first is a model's, too. */
+#define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
+    {#member, (int)offsetof(specdec_config, member), low, high},
+#define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_SWITCH(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_NAME(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_WORD(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_FILE(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_POINTER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
+    SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
+
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
 /* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
@@ -28034,9 +28828,7 @@ static specdec_result specdec__engine_check(const specdec_config *c, int for_mod
         const char *name;
         int at, least, most; /* at: bytes from the configuration's first */
     } limits[] = {
-#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
-        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
-#undef SPECDEC__ENGINE_LIMIT
+        SPECDEC_CONFIG_FIELDS(SPECDEC__ENGINE_LIMIT)
     };
     int i, value;
 
@@ -28119,6 +28911,57 @@ static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *
     return SPECDEC_OK;
 }
 
+/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+
+/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
+}
+
+/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
+    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
+
+    return kind && kind->afar && afar ? kind->afar : kind;
+}
+
+/* Whether a source that a kind of drafter cannot do without is there. */
+static int specdec__engine_given(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    const specdec_source *source = specdec__engine_source(c, kind);
+
+    return !source || kind->optional || specdec__source_given(source);
+}
+
+/* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
+static int specdec__engine_wants(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__engine_kind(c, drafting);
+    int value = 1;
+
+    if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
+        return (int)c->drafting == drafting;
+    if (kind->asked)
+        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    return value && specdec__engine_given(c, kind);
+}
+
+/* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
+   alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+static int specdec__engine_tree_size(const specdec_config *c)
+{
+    const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
+    int i, drafters = specdec__in_cluster(c);
+
+    for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++)
+        drafters += specdec__engine_wants(c, i);
+    return alone ? alone->size : drafters ? 32 : 1;
+}
+
 /* Fills in the defaults and refuses what is out of range. */
 static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
 {
@@ -28146,7 +28989,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
+    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(c);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
@@ -28183,9 +29026,6 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
-
-/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
-static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
 
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
    gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
@@ -28293,12 +29133,6 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* Where the model of a kind of drafter comes from; NULL: it needs none. */
-static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
-{
-    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
-}
-
 /* A drafter goes on while the target verifies, on threads that were started for that. */
 static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
@@ -28364,25 +29198,6 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     return result;
 }
 
-/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
-{
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
-    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
-
-    return kind && kind->afar && afar ? kind->afar : kind;
-}
-
-/* Whether auto is to look at a kind of drafter. */
-static int specdec__engine_asks(const specdec_config *c, const specdec__drafter_kind *kind)
-{
-    int value = 1;
-
-    if (kind->asked)
-        memcpy(&value, (const char *)c + kind->asked, sizeof value);
-    return value != 0;
-}
-
 /* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
    draws children from a distribution, the target draws for itself, whatever rule was chosen. */
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
@@ -28394,16 +29209,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
-        const specdec_source *source = kind ? specdec__engine_source(c, kind) : NULL;
-        const int named = (int)c->drafting == i;
-        const int given = !source || kind->optional || specdec__source_given(source);
 
-        if (!kind && named)
+        if (!specdec__engine_wants(c, i))
+            continue;
+        if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given || !specdec__engine_asks(c, kind))))
-            continue;
-        if (!given)
+        if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
         if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
@@ -28429,12 +29241,13 @@ static void specdec__engine_room(specdec__engine *e)
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+    room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1};
+    static const specdec__room none = {1, 1, 1, 1, 2};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }
@@ -28492,8 +29305,10 @@ static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
         specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
     }
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.views; i++) {
         link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
+    }
     e->link = link;
     e->ranks = ranks;
     ranks->link = link;
@@ -28552,16 +29367,32 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+}
+
+/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
+static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
+{
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
 }
 
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
+    specdec_hooks hooks = e->config.hooks;
     specdec_result r = SPECDEC_OK;
     int i;
 
+    if (SPECDEC__CLUSTER && e->link) {
+        hooks.progress = specdec__engine_loads;
+        hooks.user_data = e;
+    }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
     return r;
 }
 
@@ -28747,6 +29578,7 @@ static void specdec__engine_tell(const specdec__engine *e)
 
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
     if (e->room.length > m->context)
         specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
     for (i = 0; i < e->drafter_count; i++)
@@ -28879,7 +29711,6 @@ static void specdec__engine_share(specdec *t, const specdec *of, int length)
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
-    t->settings = t->engine->config.settings;
     t->error.code = SPECDEC_OK;
     t->error.text[0] = 0;
     t->failed = SPECDEC_OK;
@@ -28889,7 +29720,8 @@ static void specdec__engine_open(specdec *t)
     t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
-    specdec__stream_check(&t->settings, &t->stop, NULL);
+    specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
+    specdec__stream_set(t, &t->engine->config.settings, &t->stop);
     specdec__stream_answer(t);
 }
 
@@ -28984,9 +29816,9 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
 {
     const size_t count = (size_t)of->count;
 
-    t->settings = of->settings;
     t->stream = of->stream;
     t->stop = of->stop;
+    specdec__stream_set(t, &of->settings, &t->stop);
     t->freed = of->freed;
     t->count = of->count;
     t->handed_out = of->handed_out;
@@ -29114,7 +29946,7 @@ static int specdec__ranks_state(specdec__ranks *ranks)
     if (link->flight_count && link->flights[0].back)
         state |= SPECDEC__PIPE_BACK;
     ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes)
+    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
         state |= SPECDEC__PIPE_TAKES;
     return state;
 }
@@ -29131,17 +29963,19 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
         double pause = SPECDEC__WIRE_PAUSE;
 
         if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
-            SPECDEC__LOAD(ranks->stage.context->pool->cancel))
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
             return state;
         if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
             pause = pipe->takes - now;
         if (pipe->wake > 0 && pipe->wake - now < pause)
             pause = pipe->wake - now;
         if (pause > 0)
-            link->cluster.wait(link->cluster.user_data, pause);
+            specdec__link_wait(link, pause);
     }
 }
 
+/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
 static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
@@ -29149,9 +29983,15 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
-        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+        if (specdec__link_any_cancelled(link)) {
+            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
     if (link->failed.code) {
+        specdec__link_sweep(link);
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
@@ -29173,6 +30013,15 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
+/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+static void specdec__engine_keep(specdec__engine *e)
+{
+    specdec__stop_scan stop;
+
+    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+}
+
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
@@ -29180,6 +30029,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
 
     if (result)
         return result;
+    specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
@@ -30765,6 +31615,23 @@ static void specdec__engine_wrote(specdec *t, double now)
         specdec__engine_release(t);
 }
 
+/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
+   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
+static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+{
+    int i;
+
+    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
+            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+        else
+            specdec__view_unreserve(&t->view, &e->target.kv);
+    }
+}
+
 /* Runs the step that was made up. */
 static void specdec__engine_run(specdec__engine *e, double start)
 {
@@ -30780,10 +31647,9 @@ static void specdec__engine_run(specdec__engine *e, double start)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+    if (e->verify(&e->target, &batch, &error)) {
         e->target.threads = e->config.threads;
-        specdec__ahead_forget(e->members[0], e->members[0]->count);
-        specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
+        specdec__engine_undo(e, &error);
         return;
     }
     e->target.threads = e->config.threads;
@@ -31543,7 +32409,7 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
         else if (!link->failed.code && specdec__guesser_work(e))
             link->working += specdec__os_seconds() - start;
         else if (!link->failed.code)
-            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
     return SPECDEC_DONE;
 }
@@ -31555,6 +32421,21 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+
+/* A step of an engine. In a cluster a text that waits for it may be cancelled, whether it takes part or not. */
+static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+{
+    if (SPECDEC__CLUSTER && e->link)
+        e->link->caller = t ? &t->cancel : NULL;
+    specdec__pipe_drain(e);
+    if (e->member_count)
+        specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+    if (e->member_count)
+        specdec__engine_run(e, start);
+    if (SPECDEC__CLUSTER && e->link)
+        e->link->caller = NULL;
+}
 
 /* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
    has. Errors are those of t; what goes wrong with others they are told by their next call. */
@@ -31580,15 +32461,11 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         }
     }
     specdec__engine_gather(e, t);
-    specdec__engine_lead(e);
-    if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start)) {
-        specdec__pipe_drain(e);
-        if (e->member_count)
-            specdec__engine_draft(e);
-        specdec__engine_reserve(e);
-        if (e->member_count)
-            specdec__engine_run(e, start);
-        else if (!t)
+    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
+        specdec__engine_lead(e);
+        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
+            specdec__engine_turn(e, t, start);
+        if (!t && !e->member_count)
             return SPECDEC_DONE;
     }
     if (t) {
@@ -31699,7 +32576,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__chat_choose(&e->chat, &e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
+        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
@@ -31812,6 +32689,7 @@ specdec_result specdec_serve(specdec *t)
         return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
                  : SPECDEC_ERROR_ARGUMENT;
     t->engine->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
     result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
@@ -31884,8 +32762,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. Without the place
-   of the one that ended it (the text was loaded): none. */
+/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -31896,7 +32773,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
-    return known < back || (t->stop.stopped && !back) ? 0 : known - back;
+    return known < back ? 0 : known - back;
 }
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
@@ -32030,10 +32907,10 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
+    specdec__ahead_forget(t, t->count);
+    specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
-    specdec__ahead_forget(t, t->count);
-    t->settings = *settings;
     return SPECDEC_OK;
 }
 
@@ -32077,20 +32954,27 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
     return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
 }
 
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+}
+
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    return specdec_prompt_logits(t, tokens, count, NULL);
+    specdec_result result = specdec__check_call(t, 1);
+
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    specdec_result result = specdec__check_call(t, 1);
-
+    specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result
-                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
@@ -32132,6 +33016,78 @@ static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
     specdec__chat_append(out, after + from, size - from, 0);
 }
 
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
+   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+{
+    specdec__text_stream stream;
+    size_t all = 0, sure, more, held;
+    int i, pass;
+
+    for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
+        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                   t->settings.show_special);
+        for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
+            held = (size_t)stream.held_count;
+            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
+                                      NULL);
+            memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
+            if (all + more + (size_t)stream.held_count <= sure)
+                continue;
+            *part = sure - (all + held);
+            memmove(t->token_text, t->token_text + held, *part);
+            return i;
+        }
+        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        sure = all < back ? 0 : all - back;
+    }
+    *part = 0;
+    return t->handed_out;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    specdec_result result = specdec__check_call(t, 1);
+    const specdec__vocab *v;
+    size_t part, count = 0;
+    int at, after_special, i;
+
+    if (result || !t->stop.stopped || !t->stop.cut)
+        return result;
+    v = &t->model->vocab;
+    at = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE,
+                               NULL, t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result)
+        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
+                                                              "end of the answer anew") : result;
+    specdec__engine_disown(t, at);
+    specdec__engine_forget(t, at);
+    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
+    t->count = t->handed_out = at + (int)count;
+    for (i = at; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->from_row = 0;
+    t->stop.cut = 0;
+    return SPECDEC_OK;
+}
+
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
@@ -32144,6 +33100,10 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
         return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
+    if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
+        return result;
     v = &t->model->vocab;
     out.text = t->engine->chat_text;
     out.plain = t->engine->chat_plain;
@@ -32548,6 +33508,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
+    specdec__vocab_tell(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }
@@ -32593,7 +33554,7 @@ static specdec_result specdec__conversation(const specdec_model *model, const sp
 
     if (!v->count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
-    if ((result = specdec__chat_choose(chat, &model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+    if ((result = specdec__chat_choose(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
         return specdec__chat_unknown(chat, error);
@@ -32699,6 +33660,8 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
         return specdec__is_missing(error);
+    if (count < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
@@ -32993,7 +33956,7 @@ const char *specdec_isa_name(int index)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+    for (i = 0; index >= 0 && i < SPECDEC__COUNT(specdec__isas); i++)
         if (specdec__isas[i].fill && specdec__isas[i].present() && index-- == 0)
             return specdec__isas[i].name;
     return NULL;
@@ -33010,7 +33973,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
     if (m->vocab.count)
-        specdec__chat_choose(&chat, &m->chat, &m->vocab, NULL, NULL);
+        specdec__chat_choose(&chat, m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
@@ -33037,15 +34000,322 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>engine/fields: settings and configuration by name, and whether caller and implementation have the same structures.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
+    {name, SPECDEC_FIELD_##kind, settings, offsetof(specdec_config, member), sizeof(((specdec_config *)0)->member), \
+     low, high, words, help},
+#define SPECDEC__FIELD_OF_SETTINGS(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, settings.member, kind, low, high, words, help, 1)
+#define SPECDEC__FIELD_OF_CONFIG(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, member, kind, low, high, words, help, 0)
+
+const specdec_field *specdec_get_field(int i)
+{
+    static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
+                                               SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
+
+    return i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+}
+
+/* The place of a text in words, "a|b"; -1: it is none of them. */
+static int specdec__field_word(const char *words, const char *text)
+{
+    const size_t length = strlen(text);
+    int i;
+
+    for (i = 0;; i++) {
+        size_t size = 0;
+
+        while (words[size] && words[size] != '|')
+            size++;
+        if (size == length && memcmp(words, text, size) == 0)
+            return i;
+        if (!words[size])
+            return -1;
+        words += size + 1;
+    }
+}
+
+/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+static const char *specdec__field_digits(const char *text, uint64_t *value)
+{
+    const char *first = text;
+
+    for (*value = 0; *text >= '0' && *text <= '9'; text++) {
+        const unsigned digit = (unsigned)(*text - '0');
+
+        if (*value > (UINT64_MAX - digit) / 10)
+            return NULL;
+        *value = *value * 10 + digit;
+    }
+    return text == first ? NULL : text;
+}
+
+/* The number of a text such as -12. Returns 0 when it is none. */
+static int specdec__field_integer(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    uint64_t digits;
+    const char *end = specdec__field_digits(text + negative, &digits);
+
+    if (!end || *end || digits > INT32_MAX)
+        return 0;
+    *value = negative ? -(double)digits : (double)digits;
+    return 1;
+}
+
+/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+   is none. */
+static int specdec__field_real(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    double number = 0;
+    int digits = 0, scale = 0, point = 0;
+    uint64_t exponent = 0;
+
+    for (text += negative; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        const int fits = number < 1e14; /* what lies behind is below a float's bits */
+
+        if (*text == '.') {
+            point = 1;
+            continue;
+        }
+        number = fits ? number * 10 + (*text - '0') : number;
+        scale += fits ? -point : !point;
+        digits++;
+    }
+    if (digits && (*text == 'e' || *text == 'E')) {
+        const int down = text[1] == '-';
+
+        text = specdec__field_digits(text + 1 + (down || text[1] == '+'), &exponent);
+        if (!text || exponent > 400)
+            return 0;
+        scale += down ? -(int)exponent : (int)exponent;
+    }
+    for (exponent = 1, *value = 1; (int)exponent <= scale || (int)exponent <= -scale; exponent++)
+        *value = *value < 1e300 ? *value * 10 : *value;
+    *value = (negative ? -number : number) * (scale > 0 ? *value : 1) / (scale < 0 ? *value : 1);
+    return digits && !*text;
+}
+
+/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+static int specdec__field_holds(const specdec_field *field, double value)
+{
+    if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
+        return 0;
+    return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
+}
+
+/* Says what a field takes, which is not this text. */
+static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
+{
+    if (field->kind == SPECDEC_FIELD_POINTER)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
+    if (field->words)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s, not %s", field->name, field->words, text);
+    if (field->kind == SPECDEC_FIELD_SWITCH)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes on or off, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_SEED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a whole number, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_LIST)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %d to %d bytes, %d times at most: not %s",
+                             field->name, (int)field->low, (int)field->high, (int)(field->size / sizeof(char *)), text);
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a %snumber from %d to %d%s, not %s", field->name,
+                         field->kind == SPECDEC_FIELD_INTEGER ? "whole " : "", (int)field->low, (int)field->high,
+                         field->low > 0 ? ", or 0" : "", text);
+}
+
+/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
+{
+    const size_t length = strlen(text);
+    const char *taken;
+    size_t at;
+
+    if ((double)length < field->low || (double)length > field->high)
+        return 0;
+    for (at = 0; at < field->size; at += sizeof taken) {
+        memcpy(&taken, member + at, sizeof taken);
+        if (!taken) {
+            memcpy(member + at, &text, sizeof text);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Sets an int, or an enumeration, which is as large. */
+static int specdec__field_put(unsigned char *member, int value)
+{
+    memcpy(member, &value, sizeof value);
+    return 1;
+}
+
+/* Sets the member of a field. Returns 0 when it does not take that text. */
+static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
+{
+    double value = 0;
+    uint64_t seed;
+    float real;
+    int which;
+
+    switch (field->kind) {
+    case SPECDEC_FIELD_INTEGER:
+        return specdec__field_integer(text, &value) && specdec__field_holds(field, value) &&
+               specdec__field_put(member, (int)value);
+    case SPECDEC_FIELD_REAL:
+        if (!specdec__field_real(text, &value) || !specdec__field_holds(field, value))
+            return 0;
+        real = (float)value;
+        memcpy(member, &real, sizeof real);
+        return 1;
+    case SPECDEC_FIELD_SEED:
+        text = specdec__field_digits(text, &seed);
+        if (!text || *text)
+            return 0;
+        memcpy(member, &seed, sizeof seed);
+        return 1;
+    case SPECDEC_FIELD_SWITCH:
+        which = specdec__field_word("0|1|off|on|false|true", text);
+        return which >= 0 && specdec__field_put(member, which % 2);
+    case SPECDEC_FIELD_CHOICE:
+        which = specdec__field_word(field->words, text);
+        return which >= 0 && specdec__field_put(member, which);
+    case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
+    case SPECDEC_FIELD_NAME:
+        if (specdec__field_word(field->words, text) < 0)
+            return 0;
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_WORD:
+    case SPECDEC_FIELD_FILE:
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_POINTER:
+    default: return 0;
+    }
+}
+
+/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
+                                         specdec_error *error)
+{
+    const specdec_field *field;
+    unsigned char *member;
+    int i = 0;
+
+    if (!block || !name)
+        return specdec__is_missing(error);
+    while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
+        i++;
+    if (!field)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no %s named %s",
+                             settings ? "setting" : "field of a configuration", name);
+    member = (unsigned char *)block + (field->at - from);
+    if (!text && field->kind != SPECDEC_FIELD_POINTER)
+        memset(member, 0, field->size);
+    else if (!specdec__field_store(field, member, text ? text : ""))
+        return specdec__field_refuse(field, text ? text : "", error);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text, specdec_error *error)
+{
+    return specdec__field_set(config, 0, 0, name, text, error);
+}
+
+specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                    specdec_error *error)
+{
+    return specdec__field_set(settings, offsetof(specdec_config, settings), 1, name, text, error);
+}
+
+/* --- structures --------------------------------------------------------------------------------------------------- */
+
+specdec_result specdec_check_layout(uint64_t layout, specdec_error *error)
+{
+    const int version = (int)(layout >> 32);
+
+    if (layout == SPECDEC_LAYOUT)
+        return SPECDEC_OK;
+    if (version != SPECDEC_VERSION_NUMBER)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with specdec.h %d.%d.%d, this is "
+                             "%s", version / 10000, version / 100 % 100, version % 100, SPECDEC_VERSION);
+    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with structures of other sizes than "
+                         "this specdec.h has");
+}
+
+size_t specdec_size_of(const char *structure)
+{
+    static const struct {
+        const char *name;
+        size_t size;
+    } sizes[] = {
+#define SPECDEC__SIZE(type) {#type, sizeof(type)},
+        SPECDEC_STRUCTURES(SPECDEC__SIZE)
+#undef SPECDEC__SIZE
+    };
+    size_t i;
+
+    for (i = 0; structure && i < SPECDEC__COUNT(sizes); i++)
+        if (strcmp(sizes[i].name, structure) == 0)
+            return sizes[i].size;
+    return 0;
+}
+
+specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                             specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config, void *memory,
+                                    size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && engine)
+        *engine = NULL;
+    return result ? result : specdec_init(engine, config, memory, bytes, error);
+}
+
+specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                   specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_model_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model, const specdec_config *config,
+                                          void *memory, size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && model)
+        *model = NULL;
+    return result ? result : specdec_model_init(model, config, memory, bytes, error);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>engine/save: a sequence as the bytes of a file, and back; bodies of specdec_save and specdec_load.
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"
- *   4        version: 1
+ *   4        version: 2
  *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
  *   8        the model: a fingerprint
  *   4 each   the fields below
  *            bytes that are ready to be handed out, then those that may begin a stop string
+ *            stop strings, a zero byte behind each
  *   4 each   tokens
  *            keys and values, span by span: see specdec__view_move
  *   8        FNV-1a of all bytes before
@@ -33070,6 +34340,18 @@ SPECDEC__FOR_SPEED
     X(FREED, 256)             /* bytes that are ready to be handed out */ \
     X(HELD, 256)              /* bytes that may begin a stop string */ \
     X(STOPPED, SPECDEC_STOP_STRINGS) \
+    X(CUT, 1u << 30)          /* bytes taken from where the stop string begins that was found */ \
+    X(STOPS, SPECDEC_STOP_STRINGS) /* stop strings, */ \
+    X(STOP_BYTES, SPECDEC__STOP_ROOM) /* of so many bytes with those behind them */ \
+    X(ENDS, SPECDEC_END_TOKENS) /* tokens that end the answer: the first ones of these */ \
+    X(END_0, 0xffffffffu) \
+    X(END_1, 0xffffffffu) \
+    X(END_2, 0xffffffffu) \
+    X(END_3, 0xffffffffu) \
+    X(END_4, 0xffffffffu) \
+    X(END_5, 0xffffffffu) \
+    X(END_6, 0xffffffffu) \
+    X(END_7, 0xffffffffu) \
     X(FORKS, 1u << 24) \
     X(DEPTH, 8) \
     X(MAX_TOKENS, 0x7fffffffu) \
@@ -33152,7 +34434,8 @@ static int specdec__save_from(const specdec__saved *saved, int span)
 static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
-    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD];
+    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] +
+                  field[SPECDEC__SAVE_HELD] + field[SPECDEC__SAVE_STOP_BYTES];
     int span;
 
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
@@ -33174,7 +34457,14 @@ static uint32_t specdec__save_long(const specdec *t)
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
+    int i;
 
+    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
+        field[SPECDEC__SAVE_STOP_BYTES] += (uint32_t)strlen(settings->stop[i]) + 1;
+    field[SPECDEC__SAVE_STOPS] = (uint32_t)i;
+    field[SPECDEC__SAVE_ENDS] = (uint32_t)settings->end_token_count;
+    for (i = 0; i < settings->end_token_count; i++)
+        field[SPECDEC__SAVE_END_0 + i] = (uint32_t)settings->end_tokens[i];
     field[SPECDEC__SAVE_MAX_TOKENS] = (uint32_t)settings->max_tokens;
     field[SPECDEC__SAVE_SLIDE] = (uint32_t)settings->slide;
     field[SPECDEC__SAVE_SPECIAL] = settings->show_special != 0;
@@ -33188,11 +34478,25 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
 }
 
-/* And back. Stop strings and biases stay. */
-static void specdec__load_settings(const uint32_t *field, specdec_settings *settings)
+/* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
+static int specdec__load_settings(const uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
+    const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
+    int i;
 
+    memset(settings->stop, 0, sizeof settings->stop);
+    for (i = 0; i < (int)field[SPECDEC__SAVE_STOPS] && at < end; i++) {
+        settings->stop[i] = (const char *)at;
+        at = (const unsigned char *)memchr(at, 0, (size_t)(end - at));
+        if (!at++)
+            return 0;
+    }
+    if (i < (int)field[SPECDEC__SAVE_STOPS] || at != end)
+        return 0;
+    settings->end_token_count = (int)field[SPECDEC__SAVE_ENDS];
+    for (i = 0; i < SPECDEC_END_TOKENS; i++)
+        settings->end_tokens[i] = (int32_t)field[SPECDEC__SAVE_END_0 + i];
     settings->max_tokens = (int)field[SPECDEC__SAVE_MAX_TOKENS];
     settings->slide = (int)field[SPECDEC__SAVE_SLIDE];
     settings->show_special = (int)field[SPECDEC__SAVE_SPECIAL];
@@ -33203,6 +34507,7 @@ static void specdec__load_settings(const uint32_t *field, specdec_settings *sett
     s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
     s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+    return 1;
 }
 
 /* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
@@ -33241,6 +34546,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
+    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.cut;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
@@ -33257,7 +34563,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     int i;
 
     memcpy(data, "SPECTEXT", 8);
-    specdec__store_u32(data + 8, 1);
+    specdec__store_u32(data + 8, 2);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
     file.at = data + SPECDEC__SAVE_HEAD;
@@ -33268,6 +34574,8 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     file.at += t->freed;
     memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
     file.at += field[SPECDEC__SAVE_HELD];
+    memcpy(file.at, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
+    file.at += field[SPECDEC__SAVE_STOP_BYTES];
     for (i = 0; i < t->handed_out; i++, file.at += 4)
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -33312,12 +34620,12 @@ specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
-    const uint32_t version = size < 12 ? 1 : specdec__load_u32(data + 8);
+    const uint32_t version = size < 12 ? 2 : specdec__load_u32(data + 8);
 
     if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
-    if (version != 1)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (1 is read)",
+    if (version != 2)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (2 is read)",
                              version);
     if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
@@ -33357,15 +34665,16 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
-/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. */
+/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
+   a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
-                                         const specdec_settings *settings)
+                                         const specdec_settings *settings, specdec__stop_scan *stop)
 {
     const uint32_t *field = saved->field;
     uint32_t i;
     int span;
 
-    if (specdec__sample_check(&settings->sampling, NULL))
+    if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
     for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
@@ -33418,9 +34727,8 @@ static void specdec__load_forks(specdec *t, int forks)
 
 /* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
    string: these are looked at again. */
-static void specdec__load_state(specdec *t, const uint32_t *field, const unsigned char *held)
+static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
 {
-    specdec__stop_scan stop;
     int i;
 
     specdec__stream_answer(t);
@@ -33436,9 +34744,9 @@ static void specdec__load_state(specdec *t, const uint32_t *field, const unsigne
         t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
     t->freed = field[SPECDEC__SAVE_FREED];
     memcpy(t->piece, held, t->freed);
-    specdec__stream_check(&t->settings, &stop, NULL);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
-    specdec__stream_rescan(t, &stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    t->stop.cut = field[SPECDEC__SAVE_CUT];
+    specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
@@ -33449,6 +34757,7 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
     specdec_result result = specdec__save_check(t, data != NULL);
     const unsigned char *held, *tokens;
     specdec_settings settings;
+    specdec__stop_scan stop;
     specdec__saved saved;
 
     if (result || !SPECDEC__SAVES)
@@ -33459,16 +34768,18 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
         (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
         return result;
     settings = t->settings;
-    specdec__load_settings(saved.field, &settings);
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if ((result = specdec__load_fits(t, &saved, tokens, &settings)) != SPECDEC_OK)
+    if (!specdec__load_settings(saved.field, tokens, &settings))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
+    tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
+    if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_disown(t, 0);
     specdec__engine_forget(t, 0);
-    t->settings = settings;
+    specdec__stream_set(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);
-    specdec__load_state(t, saved.field, held);
+    specdec__load_state(t, saved.field, &stop, held);
     return SPECDEC_OK;
 }
 

@@ -10,7 +10,7 @@ enum { HISTORY = 65536 }; /* tokens of finished texts that guesses are made from
 typedef struct options {
     specdec_config config;
     const char *file, *seen;
-    int limit, spec, in_order, ids;
+    int limit, spec, in_order, ids, special;
 } options;
 
 /* A line of the input, and what becomes of it. */
@@ -168,8 +168,20 @@ static const char *prompt_messages(specdec *text, char *array)
     return wrong;
 }
 
+/* Prompts a job's text with plain text, or with one that may spell control tokens. Returns NULL, or what is wrong. */
+static const char *prompt_text(const options *o, const job *j, const char *text, size_t length)
+{
+    char where[40];
+
+    snprintf(where, sizeof where, "line %d: ", j->number);
+    if (!o->special)
+        program_note_control(specdec_get_model(j->text), text, length, where);
+    return (o->special ? specdec_prompt_special : specdec_prompt)(j->text, text, length) ? specdec_error_text(j->text)
+                                                                                        : NULL;
+}
+
 /* Prompts a job's text with what stands in a copy of its line. Returns NULL, or what is wrong with the line. */
-static const char *prompt_line(job *j, char *line)
+static const char *prompt_line(const options *o, job *j, char *line)
 {
     char *object = json_space(line), *behind = json_skip(object, JSON_NESTED), *id, *prompt, *messages;
     const char *text;
@@ -189,7 +201,7 @@ static const char *prompt_line(job *j, char *line)
     text = string_at(prompt, &length);
     if (!text)
         return "\"prompt\" is no text";
-    return specdec_prompt(j->text, text, length) ? specdec_error_text(j->text) : NULL;
+    return prompt_text(o, j, text, length);
 }
 
 /* Opens a text for a job and prompts it. What Ctrl-C stops here is not begun. */
@@ -202,7 +214,7 @@ static void begin(work *w, job *j)
     w->running++;
     memcpy(w->copy, j->line, j->length);
     w->copy[j->length] = 0;
-    wrong = prompt_line(j, w->copy);
+    wrong = prompt_line(w->o, j, w->copy);
     specdec_tokens(j->text, NULL, &j->prompted);
     j->stop = "limit";
     if (wrong && interrupted)
@@ -299,6 +311,7 @@ static int read_jobs(work *w, char *input, size_t length)
 
         stop = (char *)memchr(line, '\n', (size_t)(end - line));
         stop = stop ? stop : end;
+        line += program_mark(line, (size_t)(stop - line));
         *stop = 0;
         j->line = line;
         j->length = (size_t)(stop - line);
@@ -412,6 +425,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
         {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
          "answers come in the order of the lines, not as they are done", 0, 0},
+        {"--parse-special", PROGRAM_SWITCH, &o->special, NULL,
+         "control tokens that prompts spell, such as <|fim_prefix|>, are read as such", 0, 0},
         {"--ids", PROGRAM_SWITCH, &o->ids, NULL, "lines hold the token ids of prompt and answer, too", 0, 0},
         {"--seen", PROGRAM_TEXT, &o->seen, "FILE",
          "what was written is kept here, and guessed from the next time", 0, 0},
@@ -431,12 +446,12 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &s->repetition_window, "N",
          "tokens it looks back; -1: all (64)", -1, 1 << 24},
-        {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed (0)", 0, 0},
+        {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
          "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
          "by the model itself; repetition (auto)", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "of lines with messages (as the model says)", 0, 0},
-        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 256, 8},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
@@ -446,6 +461,7 @@ static int read_options(options *o, int argc, char **argv)
     c->history = HISTORY;
     c->fork_token = ""; /* a child would take a place that a line is meant for */
     c->hooks.progress = on_progress;
+    c->hooks.log = program_warn;
     status = program_read(flags, argc, argv, "many", "-m MODEL.gguf [-md DRAFT.gguf] -f FILE.jsonl [flags]",
                           "Lines in: {\"id\": any, \"prompt\": \"...\"}, or with \"messages\": [{\"role\": \"user\",\n"
                           "\"content\": \"...\"}] in place of the prompt. Lines out: {\"id\", \"text\", \"tokens\", \"stop\"}, or\n"

@@ -12,7 +12,7 @@ enum { VERIFY_GREEDY = 1 }; /* its place in the words behind --verify */
 typedef struct options {
     specdec_config config;
     const char *prompt, *file, *system, *stats, *save, *load;
-    int limit, chat, echo, spec, verify, policy, async;
+    int limit, chat, echo, spec, verify, policy, async, special;
 } options;
 
 static specdec *volatile running; /* the engine that Ctrl-C cancels; NULL: Ctrl-C ends the program */
@@ -158,8 +158,12 @@ static int complete(specdec *engine, const options *o, const char *prompt, size_
     int status = PROGRAM_OK;
     specdec_result result;
 
+    if (prompt && !o->special)
+        program_note_control(specdec_get_model(engine), prompt, length, "");
     interruptible(engine);
-    result = prompt ? specdec_prompt(engine, prompt, length) : specdec_prompt_tokens(engine, NULL, 0);
+    result = !prompt      ? specdec_prompt_tokens(engine, NULL, 0)
+             : o->special ? specdec_prompt_special(engine, prompt, length)
+                          : specdec_prompt(engine, prompt, length);
     if (result)
         return interrupted ? interrupted_status() : program_engine_failed(engine, result);
     if (prompt && o->echo && !put(prompt, length))
@@ -365,6 +369,10 @@ static int read_line(FILE *file, text *line)
     }
     if (line->length && line->bytes[line->length - 1] == '\r')
         line->length--;
+    if (line->length && program_mark(line->bytes, line->length)) {
+        line->length -= 3;
+        memmove(line->bytes, line->bytes + 3, line->length);
+    }
     return any || c != EOF;
 }
 
@@ -447,8 +455,10 @@ static void write_steps(json_writer *j, const specdec_stats *s)
 static int write_stats(const specdec *engine, program_output *out)
 {
     specdec_stats s;
+    specdec_settings settings;
     double other;
     int ranks = 8, i;
+    char seed[24];
     json_writer j;
 
     specdec_get_stats(engine, &s);
@@ -463,6 +473,9 @@ static int write_stats(const specdec *engine, program_output *out)
     json_number(&j, "seconds", "%.6f", s.seconds);
     json_number(&j, "tok_s", "%.3f", ratio(written, s.seconds));
     json_number(&j, "ttft_ms", "%.3f", 1000 * s.first_token_seconds);
+    specdec_get_settings(engine, &settings);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)settings.sampling.seed);
+    json_raw(&j, "seed", seed, strlen(seed));
     json_integer(&j, "steps", s.steps);
     json_number(&j, "tokens_per_step", "%.4f", ratio(written, (double)s.steps));
     json_array(&j, "acceptance_by_rank");
@@ -597,6 +610,8 @@ static int check(options *o)
         return program_misused("--spec heads needs heads: -mh", "");
     if (o->verify == VERIFY_GREEDY && c->settings.sampling.temperature > 0)
         return program_misused("--verify greedy goes with --temp 0 only", "");
+    if (o->special && o->chat)
+        return program_misused("--parse-special goes without --chat: a message is text", "");
     if ((o->system || c->chat_format) && !o->chat)
         return program_misused("--system and --chat-format go with --chat only", "");
     if (o->policy == SPECDEC_POLICY_DYNAMIC && o->verify > VERIFY_GREEDY && rules[o->verify] != SPECDEC_RULE_TOP_K)
@@ -616,6 +631,7 @@ static int check(options *o)
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
     c->draft.copy = c->heads.copy = c->target.copy;
     c->hooks.progress = program_progress;
+    c->hooks.log = program_warn;
     return PROGRAM_GO_ON;
 }
 
@@ -628,6 +644,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
         {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the prompt is in this file; - is standard input. One newline at its end is dropped", 0, 0},
+        {"--parse-special", PROGRAM_SWITCH, &o->special, NULL, "control tokens that -p and -f spell, such as <|fim_prefix|>, are read as such", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},
         {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
         {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
@@ -638,7 +655,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--min-p", PROGRAM_REAL, &c->settings.sampling.min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
         {"--repeat-penalty", PROGRAM_REAL, &c->settings.sampling.repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &c->settings.sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
-        {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
+        {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
          "by the model itself; repetition (auto)", 0, 0},
         {"--retrieval", PROGRAM_INTEGER, &c->retrieval, "N",
@@ -658,7 +675,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with; behind --load: when what was loaded is forgotten", 0, 0},
-        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 256, 8},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
         {"--special", PROGRAM_SWITCH, &c->settings.show_special, NULL, "control tokens are written, too", 0, 0},
         {"--no-echo", PROGRAM_NO, &o->echo, NULL, "the prompt is not written before its continuation", 0, 0},
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},

@@ -88,7 +88,7 @@
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save */
+         api api_model api_functions fields save */
 
 #ifndef SPECDEC__ISA
 
@@ -198,6 +198,7 @@
 #include "engine/api.h"
 #include "engine/api_model.h"
 #include "engine/api_functions.h"
+#include "engine/fields.h"
 #include "engine/save.h"
 #include "base/end.h"
 #endif /* SPECDEC_IMPLEMENTED */

@@ -55,7 +55,8 @@ done <<'END'
 -p a --temp -1
 -p a --temp nan
 -p a --top-p 1.5
--p a --seed -1
+-p a --seed -2
+-p a --chat --parse-special
 -p a --spec sometimes
 -p a --spec draft
 -p a --spec heads
@@ -310,6 +311,64 @@ run "$B/fork" $TARGET 'Once upon a time' many
 check "fork takes no words for numbers" [ $status -eq 2 ]
 "$B/fork" $TARGET 'Once upon a time' 30 > "$T/out" 2> "$T/err"
 check "a model without fork tokens writes, too" [ -s "$T/out" ]
+
+# --- prompts that spell control tokens, byte-order marks, seeds from the clock
+ids() { sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p' "$T/out"; }
+tokens() { "$B/specdec-tokens" -m $TARGET "$@" | tr ' ' ','; }
+while read -r text; do
+    printf '{"prompt":"%s"}\n' "$text" > "$T/prompt.jsonl"
+    printf '%s' "$text" > "$T/prompt"
+    run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 1 --ids
+    check "a prompt's control tokens are plain text: $text" [ "$(ids | sed 's/,[0-9]*$//')" = "$(tokens -p "$text")" ]
+    check "many says so, with the line: $text" says 'line 1: the prompt spells control tokens.*--parse-special'
+    run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 1 --ids --parse-special
+    check "many --parse-special reads them: $text" [ "$(ids | sed 's/,[0-9]*$//')" = "$(tokens -p "$text" --special)" ]
+    check "many --parse-special has nothing to say: $text" silent
+    run "$B/specdec" -m $TARGET -p "$text" -n 3 -t 1 --stats "$T/plain.json"
+    check "specdec says that control tokens are plain text: $text" says 'the prompt spells control tokens.*--parse-special'
+    run "$B/specdec" -m $TARGET -f "$T/prompt" -n 3 -t 1 --parse-special
+    check "specdec --parse-special has nothing to say: $text" [ "$status" = 0 ]
+    check "specdec --parse-special has nothing to say: $text" silent
+done <<'END'
+a</s>b
+<s>Once upon a time
+<unk>
+Once upon a time</s><s>there was
+END
+run "$B/specdec" -m $TARGET -p "a < b and </t>" -n 1 -t 1
+check "a prompt without control tokens is no reason for words" silent
+mark=$(printf '\357\273\277')
+printf '%sOnce upon a time' "$mark" > "$T/prompt"
+run "$B/specdec-tokens" -m $TARGET -f "$T/prompt"
+check "specdec-tokens: a byte-order mark at the beginning is no text" [ "$(tr ' ' ',' < "$T/out")" = "$(tokens -p 'Once upon a time')" ]
+run "$B/specdec" -m $TARGET -f "$T/prompt" -n 20 -t 1
+cp "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p 'Once upon a time' -n 20 -t 1
+check "specdec: a byte-order mark at the beginning of a file is no text" same "$T/out" "$T/answer"
+printf '%s{"id":1,"prompt":"Once"}\n%s{"id":2,"prompt":"Once"}\n' "$mark$mark" "$mark" > "$T/prompt.jsonl"
+run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 5 --in-order
+check "many: a line may begin with a byte-order mark, a file and its first line, too" [ "$status $(grep -c '"text"' "$T/out")" = "0 2" ]
+printf '%sTell me a story\n' "$mark" > "$T/prompt"
+"$B/specdec" -m $TARGET --chat --chat-format zephyr -n 20 -t 1 < "$T/prompt" > "$T/answer"
+printf 'Tell me a story\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 20 -t 1 > "$T/out"
+check "specdec --chat: a byte-order mark is no part of a message" same "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p "Once" -n 30 -t 1 --temp 1 --seed -1 --stats "$T/stats.json"
+cp "$T/out" "$T/answer"
+seed=$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$T/stats.json")
+check "--seed -1 is from the clock, and --stats says which" [ -n "$seed" ]
+check "--seed -1 says which" says "seed $seed\$"
+run "$B/specdec" -m $TARGET -p "Once" -n 30 -t 1 --temp 1 --seed "$seed"
+check "with that seed the text is the same" same "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p "Once" -n 1 -t 1 --seed -1 --stats "$T/stats.json"
+check "the next one is another" [ "$seed" != "$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$T/stats.json")" ]
+run "$B/specdec" -m $TARGET -p "Once" -n 40 -t 1 --stop "$(printf 'a%.0s' $(seq 257))"
+check "a stop string of 257 bytes is refused" [ $status -eq 2 ]
+# shellcheck disable=SC2046
+run "$B/specdec" -m $TARGET -p "Once" -n 4 -t 1 $(seq -f '--stop x%g' 32)
+check "32 stop strings are taken" [ $status -eq 0 ]
+# shellcheck disable=SC2046
+run "$B/specdec" -m $TARGET -p "Once" -n 4 -t 1 $(seq -f '--stop x%g' 33)
+check "33 are refused" [ $status -eq 2 ]
 
 # --- many texts
 printf '%s\n' 'Once upon a time' 'Tom had a' 'The little girl said: "No' 'One day, a boy' 'Lily and Tom' 'There was a dog. The dog' 'Once upon a time' \
@@ -675,7 +734,7 @@ for how in "-w 1" "-w 3" ""; do
 done
 
 # --- the public part is enough
-tools=$(ls tools/*.c tools/*.h | grep -v -e specdec-sim.c -e specdec-recall.c -e policies.h) # which drive the engine's own scheduler and caches
+tools=$(ls tools/*.c tools/*.h) # tools/lab drive the engine's own scheduler and caches
 # shellcheck disable=SC2086
 run grep -l -e specdec__ -e SPECDEC__ $tools examples/*.c
 check "no program calls a private function: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]

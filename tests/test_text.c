@@ -1,7 +1,11 @@
 /* test_text.c - promises of >>text: tokenizers equal those of llama.cpp, no text is lost, nothing breaks them. */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
-#include "specdec.h"
+#include "../src/base/os.h"
+#include "../src/text/chat.h"
+#include "../src/text/decode.h"
+#include "../src/text/load.h"
+#include "../src/text/stop.h"
+#include "../src/text/tokenize.h"
 #include "check.h"
 
 #define SEPARATOR "\n__ggml_vocab_test__\n"
@@ -484,6 +488,31 @@ static void check_long_inputs(const subject *s, const char *name)
     free(text);
 }
 
+/* Renames a key of a file so that nobody finds it. */
+static void hide_key(unsigned char *data, size_t size, const char *key)
+{
+    const size_t length = strlen(key);
+    size_t at;
+
+    for (at = 0; at + length <= size && memcmp(data + at, key, length) != 0; at++)
+        ;
+    CHECK(at + length <= size);
+    if (at + length <= size)
+        data[at + length - 1] = '?';
+}
+
+/* The same file without tokenizer.ggml.pre: its vocabulary is recognised. */
+static void check_recognised(unsigned char *data, size_t size, const subject *with)
+{
+    const specdec__vocab_words *words = with->v.words;
+    subject s;
+
+    hide_key(data, size, "tokenizer.ggml.pre");
+    CHECK_EQUAL_INT(open_bytes(&s, data, size), SPECDEC_OK);
+    CHECK(s.memory && s.v.words == words && s.v.add_bos == with->v.add_bos && s.v.words_given == 0);
+    close_subject(&s);
+}
+
 static void test_shared(void)
 {
     static const char *const files[] = {"vocab/ggml-vocab-gpt-2.gguf", "vocab/ggml-vocab-llama-bpe.gguf",
@@ -516,6 +545,9 @@ static void test_shared(void)
                 CHECK(agrees_with_slow(&s, text, random_text(text, random_below(40), j % 3 == 0)));
             TEST("long inputs take no long time");
             check_long_inputs(&s, path);
+            TEST("a vocabulary of a well-known model is recognised without tokenizer.ggml.pre");
+            if (s.v.words)
+                check_recognised(data, size, &s);
         }
         close_subject(&s);
         free(data);
@@ -643,11 +675,133 @@ static void test_ends(void)
     close_subject(&s);
 }
 
+/* Opens an SPM vocabulary with these texts, all of one type, behind the others: from token 259 on. */
+static void open_texts(subject *s, builder *b, const char *const *texts, int count, int type)
+{
+    recipe r = spm_recipe;
+    int types[8], i;
+
+    for (i = 0; i < 8; i++)
+        types[i] = type;
+    r.tokens = texts;
+    r.types = types;
+    r.count = count;
+    if (!type)
+        r.type_count = -2;
+    CHECK_EQUAL_INT(open_recipe(s, b, &r), SPECDEC_OK);
+}
+
+static void test_marks(void)
+{
+    static const char *const ends[] = {
+        "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>",
+        "<end_of_utterance>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[", "<turn|>", "<|tool_response>",
+        "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+        "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
+        "<reponame>", "<|file_sep|>"};
+    static const char *const others[] = {"<|EOT|>", "<|eot|>", "< EOT >", "<seed:eos>", "EOS", "[eos]", "<eos", "<|user|>",
+                                         "<|fim_prefix|>", "<|channel|>", "<s>x", "<\xef\xbd\x9c" "User\xef\xbd\x9c>"};
+    static const char *const harmony[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
+    static const char *const open_solar[] = {"<|end|>", "<|flush|>", "<|calls|>"};
+    static const char *const half[] = {"<|end|>", "<|return|>", "<|flush|>"};
+    static const char *const tool[] = {"<|tool_response>", "</s>"};
+    static const char *const gap[] = {"<|fim_prefix|>", "\xe2\x96\x81<MID>", "<fim_suffix>"};
+    static const int types[] = {0, 1, 2, 3, 4, 5, 6};
+    static builder b;
+    recipe r = spm_recipe;
+    subject s;
+    size_t i;
+    int t;
+
+    TEST("a text that llama.cpp knows as an end is an end and a control token, whatever its type");
+    for (i = 0; i < SPECDEC__COUNT(ends); i++)
+        for (t = 0; t < 7; t++) {
+            open_texts(&s, &b, &ends[i], 1, types[t]);
+            CHECK(specdec__vocab_is_end(&s.v, 259) && specdec__vocab_type(&s.v, 259) == SPECDEC__TOKEN_CONTROL);
+            CHECK(specdec__vocab_is_end(&s.v, 2) == (strcmp(ends[i], "<|tool_response>") != 0)); /* </s> */
+            GIVES(&s, ends[i], SPECDEC_TOKENIZE_SPECIAL, 0, 259);
+            close_subject(&s);
+        }
+    TEST("other texts are no ends, and their types stay");
+    for (i = 0; i < SPECDEC__COUNT(others); i++)
+        for (t = 1; t < 7; t++) {
+            open_texts(&s, &b, &others[i], 1, types[t]);
+            CHECK(!specdec__vocab_is_end(&s.v, 259) && s.v.end_count == 1);
+            CHECK(strncmp(others[i], "<|fim", 5) == 0 || strcmp(others[i], "<|channel|>") == 0 ||
+                  specdec__vocab_type(&s.v, 259) == types[t]);
+            close_subject(&s);
+        }
+    TEST("<|end|> ends a message, no text, where <|return|> and <|call|>, or <|flush|> and <|calls|>, do that");
+    open_texts(&s, &b, harmony, 4, 3);
+    CHECK(!specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    CHECK(specdec__vocab_type(&s.v, 259) == SPECDEC__TOKEN_USER_DEFINED &&
+          specdec__vocab_type(&s.v, 262) == SPECDEC__TOKEN_USER_DEFINED);
+    close_subject(&s);
+    open_texts(&s, &b, open_solar, 3, 1);
+    CHECK(!specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    close_subject(&s);
+    open_texts(&s, &b, half, 3, 4);
+    CHECK(specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    close_subject(&s);
+    TEST("</s> is plain text where <|tool_response> ends texts, even if the file names it");
+    open_texts(&s, &b, tool, 2, 3);
+    CHECK(s.v.eos == 2 && !specdec__vocab_is_end(&s.v, 2) && specdec__vocab_is_end(&s.v, 259));
+    CHECK_EQUAL_INT(specdec__vocab_type(&s.v, 2), SPECDEC__TOKEN_NORMAL);
+    close_subject(&s);
+    TEST("tokens around a gap are control tokens, and end nothing");
+    open_texts(&s, &b, gap, 3, 1);
+    for (t = 259; t < 262; t++)
+        CHECK(specdec__vocab_type(&s.v, (uint32_t)t) == SPECDEC__TOKEN_CONTROL && !specdec__vocab_is_end(&s.v, t));
+    close_subject(&s);
+    TEST("tokens that a file names as paddings or separators of files are ends");
+    for (i = 0; i < 3; i++) {
+        static const char *const keys[] = {"tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+                                           "tokenizer.ggml.fim_sep_token_id"};
+
+        r.id_key = keys[i];
+        r.id = 263;
+        CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+        CHECK(specdec__vocab_is_end(&s.v, 263) && specdec__vocab_is_end(&s.v, 2));
+        close_subject(&s);
+    }
+    TEST("a token that the file names as its end is one, whatever its text says");
+    r = spm_recipe;
+    r.tokens = gap;
+    r.types = types;
+    r.count = 3;
+    r.id_key = "tokenizer.ggml.eos_token_id";
+    r.id = 260;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    CHECK(specdec__vocab_is_end(&s.v, 260) && s.v.end_count == 2);
+    close_subject(&s);
+}
+
+static char log_line[256];
+
+static void note_line(void *user_data, const char *line)
+{
+    (void)user_data;
+    snprintf(log_line, sizeof log_line, "%s", line);
+}
+
+/* What the log says of a vocabulary: "" is nothing. */
+static const char *told(const subject *s)
+{
+    specdec_hooks hooks;
+
+    memset(&hooks, 0, sizeof hooks);
+    hooks.log = note_line;
+    log_line[0] = 0;
+    specdec__vocab_tell(&s->v, &hooks);
+    return log_line;
+}
+
 static void test_small_bpe(void)
 {
     static builder b;
     recipe r = bpe_recipe;
     subject s;
+    int i;
 
     TEST("BPE merges by rank, leftmost first; merges that name no token are passed over");
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
@@ -686,11 +840,17 @@ static void test_small_bpe(void)
     GIVES(&s, "whole", 0, 0, 266);
     close_subject(&s);
 
-    TEST("a gpt2 vocabulary without .pre is taken for GPT-2");
-    r.pre = NULL;
+    TEST("a gpt2 vocabulary without .pre, or with \"default\", that is not known is taken for GPT-2, with a warning");
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-    CHECK(s.v.words && strcmp(s.v.words->name, "gpt-2") == 0);
+    CHECK_EQUAL_INT(strcmp(told(&s), ""), 0);
     close_subject(&s);
+    for (i = 0; i < 2; i++) {
+        r.pre = i ? "default" : NULL;
+        CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+        CHECK(s.v.words && strcmp(s.v.words->name, "gpt-2") == 0);
+        CHECK(strncmp(told(&s), "warning: tokenizer.ggml.pre is missing", 38) == 0);
+        close_subject(&s);
+    }
 }
 
 static specdec_result outcome(const recipe *r, const char *in_text)
@@ -709,6 +869,12 @@ static specdec_result outcome(const recipe *r, const char *in_text)
 
 static void test_bad_files(void)
 {
+    static const char *const near[][2] = {{"lama-bpe", "near: llama-bpe"}, {"qwen35", "near: qwen2"},
+                                          {"gpt4o", "near: gpt-4o"}, {"teken", "near: tekken"},
+                                          {"olmo2", "near: olmo"}, {"", "known"}};
+    static builder b;
+    subject s;
+    size_t i;
     recipe r;
 
     TEST("what a vocabulary promises and does not hold is refused with a text that names it");
@@ -716,6 +882,16 @@ static void test_bad_files(void)
     CHECK_EQUAL_INT(outcome(&r, "bert"), SPECDEC_ERROR_UNSUPPORTED);
     r = bpe_recipe, r.pre = "bloom";
     CHECK_EQUAL_INT(outcome(&r, "bloom"), SPECDEC_ERROR_UNSUPPORTED);
+    TEST("a pre-tokenizer that is not known is named, with the one that is near, if one is");
+    for (i = 0; i < SPECDEC__COUNT(near); i++) {
+        r.pre = near[i][0];
+        CHECK_EQUAL_INT(outcome(&r, near[i][0]), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK_EQUAL_INT(outcome(&r, near[i][1]), SPECDEC_ERROR_UNSUPPORTED);
+    }
+    r.pre = "kimi-k2";
+    open_recipe(&s, &b, &r);
+    CHECK(strstr(s.error.text, "kimi-k2") && !strstr(s.error.text, "near"));
+    close_subject(&s);
     r = spm_recipe, r.token_count = -2;
     CHECK_EQUAL_INT(outcome(&r, "tokens"), SPECDEC_ERROR_FORMAT);
     r = spm_recipe, r.token_count = 0;
@@ -1158,6 +1334,8 @@ static size_t scan_text(const char *const *stops, int count, const char *text, s
 static void test_stop(void)
 {
     static const char *const stops[] = {"ba", "abab", "abac", "c", "aabb", "<|im_end|>"};
+    static unsigned char copies[SPECDEC__STOP_ROOM];
+    static char all[SPECDEC__STOP_MAX_BYTES];
     char text[64], out[1024];
     specdec__stop_scan scan;
     unsigned char byte;
@@ -1185,10 +1363,29 @@ static void test_stop(void)
     TEST("unusable stop strings and buffers are refused");
     memset(&scan, 0, sizeof scan);
     CHECK_EQUAL_INT(specdec__stop_add(&scan, "", 0, NULL), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec__stop_add(&scan, text, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
-    for (i = 0; i < SPECDEC__STOP_MAX; i++)
+    memset(all, 'x', sizeof all);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, all, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
         CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    memset(&scan, 0, sizeof scan);
+    for (i = 0; i < SPECDEC_STOP_BYTES / SPECDEC__STOP_MAX_BYTES; i++)
+        CHECK_EQUAL_INT(specdec__stop_add(&scan, all, SPECDEC__STOP_MAX_BYTES, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    TEST("copies of stop strings may take the places of others");
+    memset(&scan, 0, sizeof scan);
+    for (i = 0; i < 6; i++)
+        CHECK_EQUAL_INT(specdec__stop_add(&scan, stops[i], strlen(stops[i]), NULL), SPECDEC_OK);
+    specdec__stop_copy(&scan, copies);
+    for (i = 0; i < 3; i++) { /* the other way around */
+        specdec__bytes moving = scan.strings[i];
+
+        scan.strings[i] = scan.strings[5 - i];
+        scan.strings[5 - i] = moving;
+    }
+    specdec__stop_copy(&scan, copies);
+    for (i = 0; i < 6; i++)
+        CHECK(strcmp((const char *)scan.strings[i].data, stops[5 - i]) == 0 && scan.strings[i].data >= copies);
     CHECK_EQUAL_INT(specdec__stop_push(&scan, (const unsigned char *)"y", 1, &byte, 1, &written, NULL),
                     SPECDEC_ERROR_BUFFER);
 }
@@ -1258,6 +1455,7 @@ int main(void)
     test_words_gpt4o();
     test_small_spm();
     test_ends();
+    test_marks();
     test_small_bpe();
     test_small_properties();
     test_bad_files();

@@ -57,6 +57,16 @@ static PROGRAM_UNUSED int program_engine_failed(const specdec *text, specdec_res
     return program_failed(specdec_error_text(text), result == SPECDEC_ERROR_CONTEXT ? " (-c sets the context)" : "");
 }
 
+/* specdec_hooks.log: passes warnings on. */
+static PROGRAM_UNUSED void program_warn(void *user_data, const char *line)
+{
+    (void)user_data;
+    if (strncmp(line, "warning: ", 9))
+        return;
+    program_erase_bar();
+    fprintf(stderr, "%s: %s\n", program_name, line);
+}
+
 /* Says what is wrong with the command line. Returns PROGRAM_USAGE. */
 static PROGRAM_UNUSED int program_misused(const char *what, const char *argument)
 {
@@ -280,7 +290,7 @@ typedef enum program_kind {
     PROGRAM_ISA,      /* const char *: an instruction set that this machine has */
     PROGRAM_INTEGER,  /* int in [low, high] */
     PROGRAM_REAL,     /* float in [low, high] */
-    PROGRAM_SEED,     /* uint64_t */
+    PROGRAM_SEED,     /* uint64_t; -1: from the clock */
     PROGRAM_CHOICE,   /* int: which of the words in `value`, "off|auto|draft" */
     PROGRAM_WORD      /* const char *: no flag but a word of its own; words fill their rows in order */
 } program_kind;
@@ -336,6 +346,14 @@ static int program_has_isa(const char *name)
     return 0;
 }
 
+/* A seed that no other start of a program has, of 32 bits: so that others can read it as a number, too. */
+static PROGRAM_UNUSED uint64_t program_clock_seed(void)
+{
+    uint64_t seed = (uint64_t)time(NULL) * 1000003u + (uint64_t)(1e9 * program_seconds()) + (uint64_t)getpid() * 7919u;
+
+    return (seed ^ seed >> 32) * 0x9e3779b97f4a7c15u >> 32;
+}
+
 /* Stores the value of a flag. Returns 0 when the flag does not take such a value. */
 static int program_store(const program_flag *flag, const char *text)
 {
@@ -373,6 +391,11 @@ static int program_store(const program_flag *flag, const char *text)
         *(float *)flag->out = (float)real;
         return real == 0 || (float)real != 0; /* so small a number would be what 0 means */
     case PROGRAM_SEED:
+        if (strcmp(text, "-1") == 0) {
+            *(uint64_t *)flag->out = program_clock_seed();
+            fprintf(stderr, "%s: %s %llu\n", program_name, flag->name, (unsigned long long)*(uint64_t *)flag->out);
+            return 1;
+        }
         *(uint64_t *)flag->out = strtoull(text, &end, 10);
         return program_whole(text, end) && *text >= '0' && *text <= '9';
     case PROGRAM_CHOICE:
@@ -430,7 +453,7 @@ static int program_refuse(const program_flag *flag, const char *value)
         snprintf(what, sizeof what, "%s takes an instruction set of this machine (see specdec-info), not ",
                  flag->name);
     else
-        snprintf(what, sizeof what, "%s takes a whole number, not ", flag->name);
+        snprintf(what, sizeof what, "%s takes a whole number, or -1, not ", flag->name);
     return program_misused(what, value);
 }
 
@@ -514,6 +537,12 @@ static PROGRAM_UNUSED specdec *program_engine(const specdec_config *config, cons
 /* Bytes of a text that is read, at most: 16 for each token of the longest context. */
 #define PROGRAM_MOST_BYTES ((size_t)16 << 24)
 
+/* Bytes of the byte-order mark that a text begins with, which is no part of it: 3 or 0. */
+static PROGRAM_UNUSED size_t program_mark(const char *text, size_t length)
+{
+    return length >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
+
 /* Reads a whole stream, with a terminating zero that *length does not count; NULL and errno when that fails (EFBIG:
    it is too long). The caller frees it. */
 static PROGRAM_UNUSED char *program_read_all(FILE *file, size_t *length)
@@ -546,7 +575,8 @@ static PROGRAM_UNUSED char *program_read_all(FILE *file, size_t *length)
     return data;
 }
 
-/* The text of a file, or of standard input when it is called "-"; NULL, and a message, when that fails. */
+/* The text of a file, or of standard input when it is called "-", without a byte-order mark; NULL, and a message, when
+   that fails. */
 static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
 {
     int standard = strcmp(path, "-") == 0;
@@ -559,10 +589,14 @@ static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
         fprintf(stderr, "%s: cannot read %s: %s\n", program_name, path, strerror(errno));
     if (file && !standard)
         fclose(file);
+    if (text && program_mark(text, *length)) {
+        *length -= 3;
+        memmove(text, text + 3, *length + 1);
+    }
     return text;
 }
 
-/* The same, as a string: without a byte order mark; a zero byte in it is an error. */
+/* The same, as a string: a zero byte in it is an error. */
 static PROGRAM_UNUSED char *program_read_text(const char *path)
 {
     size_t length;
@@ -573,8 +607,6 @@ static PROGRAM_UNUSED char *program_read_text(const char *path)
         free(text);
         return NULL;
     }
-    if (text && !strncmp(text, "\xEF\xBB\xBF", 3))
-        memmove(text, text + 3, length - 2);
     return text;
 }
 
@@ -602,6 +634,33 @@ static PROGRAM_UNUSED int program_map_file(specdec_bytes *out, const char *path)
         status = PROGRAM_OK;
     close(file);
     return status;
+}
+
+/* Notes on standard error, once, that a prompt which is read as plain text spells control tokens; where: behind whose
+   name, "" or "line 7: ". */
+static PROGRAM_UNUSED void program_note_control(const specdec_model *model, const char *text, size_t length, const char *where)
+{
+    static int said;
+    const size_t bytes = length > PROGRAM_MOST_BYTES ? 0 : specdec_tokenize_memory(model, length);
+    void *memory = bytes && !said ? malloc(bytes) : NULL;
+    int flags[2] = {0, SPECDEC_TOKENIZE_SPECIAL}, count[2] = {0, 0}, i;
+    int32_t *tokens[2] = {NULL, NULL};
+
+    for (i = 0; memory && i < 2; i++) {
+        specdec_tokenize(model, text, length, flags[i], NULL, 0, &count[i], memory, bytes, NULL);
+        tokens[i] = (int32_t *)malloc(((size_t)count[i] + 1) * sizeof **tokens);
+        if (tokens[i])
+            specdec_tokenize(model, text, length, flags[i], tokens[i], count[i], &count[i], memory, bytes, NULL);
+    }
+    if (tokens[0] && tokens[1] && (count[0] != count[1] || memcmp(tokens[0], tokens[1], (size_t)count[0] * sizeof **tokens))) {
+        said = 1;
+        program_erase_bar();
+        fprintf(stderr, "%s: %sthe prompt spells control tokens, which are read as plain text (--parse-special reads them)\n",
+                program_name, where);
+    }
+    free(tokens[0]);
+    free(tokens[1]);
+    free(memory);
 }
 
 /* --- bytes and numbers -------------------------------------------------------------------------------------------- */

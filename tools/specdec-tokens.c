@@ -123,6 +123,7 @@ static specdec_model *open_model(const char *path, void **memory)
     memset(&config, 0, sizeof config);
     config.target.path = path;
     config.threads = config.vocabulary_only = 1;
+    config.hooks.log = program_warn;
     *memory = NULL;
     if (specdec_model_memory_needed(&config, &bytes, &error))
         program_failed("", error.text);

@@ -594,7 +594,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
 specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 {
-    char line[160];
+    char line[200];
     specdec__writer w = specdec__writer_to(line, sizeof line);
     va_list arguments;
 

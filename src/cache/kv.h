@@ -118,22 +118,21 @@ typedef struct specdec__room {
     int length; /* keys of a view, at most */
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
+    int nodes;  /* that all views together have slots for behind their keys, at most */
 } specdec__room;
 
-/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
-   pages, for the last page of each, which is its own. */
+/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
+   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
+   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
+   sum. A window never needs more than all keys do. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
-    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 ? room->keys : room->length);
 
-    keys += 2 * room->most;
-    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
-        own = 0;
-        keys = specdec__min_int(room->length + 2 * room->most,
-                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
-        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
-    }
-    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
+    return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,

@@ -123,7 +123,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__chat_choose(&e->chat, &e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
+        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
@@ -236,6 +236,7 @@ specdec_result specdec_serve(specdec *t)
         return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
                  : SPECDEC_ERROR_ARGUMENT;
     t->engine->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
     result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
@@ -308,8 +309,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. Without the place
-   of the one that ended it (the text was loaded): none. */
+/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -320,7 +320,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
-    return known < back || (t->stop.stopped && !back) ? 0 : known - back;
+    return known < back ? 0 : known - back;
 }
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
@@ -454,10 +454,10 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
+    specdec__ahead_forget(t, t->count);
+    specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
-    specdec__ahead_forget(t, t->count);
-    t->settings = *settings;
     return SPECDEC_OK;
 }
 
@@ -501,20 +501,27 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
     return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
 }
 
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+}
+
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    return specdec_prompt_logits(t, tokens, count, NULL);
+    specdec_result result = specdec__check_call(t, 1);
+
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    specdec_result result = specdec__check_call(t, 1);
-
+    specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result
-                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
@@ -556,6 +563,78 @@ static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
     specdec__chat_append(out, after + from, size - from, 0);
 }
 
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
+   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+{
+    specdec__text_stream stream;
+    size_t all = 0, sure, more, held;
+    int i, pass;
+
+    for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
+        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                   t->settings.show_special);
+        for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
+            held = (size_t)stream.held_count;
+            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
+                                      NULL);
+            memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
+            if (all + more + (size_t)stream.held_count <= sure)
+                continue;
+            *part = sure - (all + held);
+            memmove(t->token_text, t->token_text + held, *part);
+            return i;
+        }
+        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        sure = all < back ? 0 : all - back;
+    }
+    *part = 0;
+    return t->handed_out;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    specdec_result result = specdec__check_call(t, 1);
+    const specdec__vocab *v;
+    size_t part, count = 0;
+    int at, after_special, i;
+
+    if (result || !t->stop.stopped || !t->stop.cut)
+        return result;
+    v = &t->model->vocab;
+    at = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE,
+                               NULL, t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result)
+        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
+                                                              "end of the answer anew") : result;
+    specdec__engine_disown(t, at);
+    specdec__engine_forget(t, at);
+    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
+    t->count = t->handed_out = at + (int)count;
+    for (i = at; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->from_row = 0;
+    t->stop.cut = 0;
+    return SPECDEC_OK;
+}
+
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
@@ -568,6 +647,10 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
         return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
+    if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
+        return result;
     v = &t->model->vocab;
     out.text = t->engine->chat_text;
     out.plain = t->engine->chat_plain;

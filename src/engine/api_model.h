@@ -9,6 +9,7 @@
 #include "../kernel/kernel.h"
 #include "../kernel/dispatch.h"
 #include "../text/vocabulary.h"
+#include "../text/load.h"
 #include "../text/tokenize.h"
 #include "../text/decode.h"
 #include "../model/open.h"
@@ -84,6 +85,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
+    specdec__vocab_tell(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }
@@ -129,7 +131,7 @@ static specdec_result specdec__conversation(const specdec_model *model, const sp
 
     if (!v->count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
-    if ((result = specdec__chat_choose(chat, &model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+    if ((result = specdec__chat_choose(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
         return specdec__chat_unknown(chat, error);
@@ -235,6 +237,8 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
         return specdec__is_missing(error);
+    if (count < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)

@@ -214,6 +214,7 @@ typedef struct specdec__engine {
     double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */

@@ -9,6 +9,7 @@
 #include "../kernel/kernel.h"
 #include "../kernel/dispatch.h"
 #include "../text/vocabulary.h"
+#include "../text/load.h"
 #include "../text/chat.h"
 #include "../model/model.h"
 #include "../model/tensors.h"
@@ -192,6 +193,7 @@ static void specdec__engine_tell(const specdec__engine *e)
 
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
     if (e->room.length > m->context)
         specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
     for (i = 0; i < e->drafter_count; i++)

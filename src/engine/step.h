@@ -429,6 +429,23 @@ static void specdec__engine_wrote(specdec *t, double now)
         specdec__engine_release(t);
 }
 
+/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
+   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
+static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+{
+    int i;
+
+    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
+            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+        else
+            specdec__view_unreserve(&t->view, &e->target.kv);
+    }
+}
+
 /* Runs the step that was made up. */
 static void specdec__engine_run(specdec__engine *e, double start)
 {
@@ -444,10 +461,9 @@ static void specdec__engine_run(specdec__engine *e, double start)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+    if (e->verify(&e->target, &batch, &error)) {
         e->target.threads = e->config.threads;
-        specdec__ahead_forget(e->members[0], e->members[0]->count);
-        specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
+        specdec__engine_undo(e, &error);
         return;
     }
     e->target.threads = e->config.threads;
