@@ -19,6 +19,7 @@ typedef struct maker_recipe {
     int window;               /* where the architecture has one [24] */
     int long_rope;            /* not 0: short and long factors, long from this context on */
     int scales;               /* not 0: scales and caps of its own */
+    int apart;                /* not 0: where an architecture's files have fused tensors, single ones instead */
     int types[4];             /* of matrices, in turn: GGML type + 1, so that 0 ends the list [F32] */
     int embedding_type;       /* + 1 [the first of types] */
     int output_type;          /* + 1; 0: tied to the embedding */
@@ -488,6 +489,14 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
     }
 }
 
+/* Whether an architecture's files have fused tensors of this kind. */
+static inline int maker_fused(const maker_recipe *r, int f)
+{
+    const int phi3 = strcmp(r->architecture, "phi3") == 0;
+
+    return !r->apart && ((f == 0 && phi3) || (f == 3 && (phi3 || strcmp(r->architecture, "glm4") == 0)));
+}
+
 /* Tensors of layer i; *made: how many matrices there are. */
 static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_count, int *made)
 {
@@ -508,8 +517,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         snprintf(name, sizeof name, "blk.%d.%s", i, mixed ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
         rows = size[specdec__matrix_table[j].rows];
         for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++)
-            if (a->fused >> f & 1 && specdec__fused_table[f].first == j) {
-                snprintf(name, sizeof name, "blk.%d.%s", i, specdec__fused_table[f].suffix);
+            if (maker_fused(r, f) && specdec__fused_table[f].matrix == j) {
+                snprintf(name, sizeof name, "blk.%d.%s", i, specdec__fused_table[f].weight);
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }

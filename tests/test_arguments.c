@@ -64,7 +64,7 @@ static void on_trap(int number)
         calling = #call; \
         (void)(call); \
         calling = "the test"; \
-        check_passed++; \
+        check_note(1); \
     } while (0)
 
 static unsigned char *model_data;
@@ -156,7 +156,7 @@ static void restart(void)
 /* The numbers of a configuration. */
 static int *const *config_ints(specdec_config *c)
 {
-    static int *all[32];
+    static int *all[33];
     int n = 0;
 
     all[n++] = &c->context; all[n++] = &c->texts; all[n++] = &c->cache; all[n++] = &c->forks; all[n++] = &c->fork_depth;
@@ -166,6 +166,7 @@ static int *const *config_ints(specdec_config *c)
     all[n++] = &c->tree_depth; all[n++] = &c->settings.max_tokens; all[n++] = &c->settings.slide;
     all[n++] = &c->settings.show_special; all[n++] = &c->settings.sampling.top_k;
     all[n++] = &c->settings.sampling.repetition_window; all[n++] = &c->settings.sampling.bias_count;
+    all[n++] = &c->settings.end_token_count; all[n++] = &c->settings.end_tokens[0];
     all[n] = NULL;
     return all;
 }
@@ -200,6 +201,72 @@ static void try_config(const specdec_config *c)
     }
     CALL((specdec_deinit(made), 0));
     free(memory);
+}
+
+/* Fields by name: texts that are numbers at their extremes, or none. */
+static void test_fields(void)
+{
+    static const char *const texts[] = {"", " ", "-", "+", ".", "0", "-0", "1", "-1", "00", "1e", "1e5", "1e400", "-1e400", "1e-400",
+        "inf", "-inf", "nan", "0x10", "2147483647", "2147483648", "-2147483648", "-2147483649", "18446744073709551615",
+        "18446744073709551616", "99999999999999999999999999999999999999", "on", "off", "\xff\xfe", "f16", "auto", NULL};
+    specdec_settings settings;
+    specdec_config c;
+    const specdec_field *field;
+    int i, k;
+
+    TEST("fields by name: what is no value is refused");
+    memset(&c, 0, sizeof c);
+    memset(&settings, 0, sizeof settings);
+    for (i = 0; i < COUNT(ints); i++) {
+        calling = "specdec_get_field";
+        field = specdec_get_field(ints[i]);
+        CHECK(ints[i] < 1000 && ints[i] >= 0 ? 1 : !field);
+    }
+    for (i = 0; (field = specdec_get_field(i)) != NULL; i++)
+        for (k = 0; k < COUNT(texts); k++) {
+            TRY(specdec_config_set(&c, field->name, texts[k], &failure));
+            TRY(specdec_settings_set(&settings, field->name, texts[k], NULL));
+        }
+    REFUSED(specdec_config_set(NULL, "context", "1", &failure));
+    REFUSED(specdec_config_set(&c, NULL, "1", NULL));
+    REFUSED(specdec_config_set(&c, "", "1", &failure));
+    REFUSED(specdec_config_set(&c, "no such field", NULL, &failure));
+    REFUSED(specdec_settings_set(NULL, "seed", "1", &failure));
+    REFUSED(specdec_settings_set(&settings, NULL, "1", NULL));
+    REFUSED(specdec_settings_set(&settings, "context", "1", &failure));
+    CHECK(specdec_size_of(NULL) == 0 && specdec_size_of("") == 0);
+    REFUSED(specdec_check_layout(0, &failure));
+    REFUSED(specdec_check_layout(UINT64_MAX, NULL));
+    REFUSED(specdec_checked_memory_needed(0, &c, NULL, NULL));
+    REFUSED(specdec_checked_init(UINT64_MAX, NULL, &c, block, block_bytes, &failure));
+    REFUSED(specdec_checked_model_memory_needed(1, NULL, NULL, NULL));
+    REFUSED(specdec_checked_model_init(1, NULL, NULL, NULL, 0, NULL));
+}
+
+/* Every function that the interface declares is called here, or at least named. */
+static void test_all(void)
+{
+    size_t size;
+    char *interface = (char *)check_read_file("src/interface.h", &size), *own = (char *)check_read_file("tests/test_arguments.c", &size);
+    char *at, *name, *end;
+
+    TEST("no public function is left out");
+    if (!interface || !own)
+        SKIP("the sources are not here");
+    for (at = interface; interface && own && (at = strstr(at, "\nSPECDEC_DEF ")) != NULL;) {
+        at += 13;
+        end = at + strcspn(at, "(");
+        name = end;
+        while (name > at && (name[-1] == '_' || (name[-1] >= 'a' && name[-1] <= 'z')))
+            name--;
+        *end = 0;
+        if (!strstr(own, name))
+            fprintf(stderr, "%s: is not called\n", name);
+        CHECK(strstr(own, name) != NULL);
+        at = end + 1;
+    }
+    free(interface);
+    free(own);
 }
 
 static void test_configurations(void)
@@ -297,6 +364,8 @@ static void test_no_text(void)
     REFUSED(specdec_save(NULL, bytes, sizeof bytes, &size));
     REFUSED(specdec_load(NULL, bytes, sizeof bytes));
     REFUSED(specdec_prompt(NULL, "a", 1));
+    REFUSED(specdec_prompt_special(NULL, "a", 1));
+    REFUSED(specdec_cut_stop(NULL));
     REFUSED(specdec_prompt_tokens(NULL, prompt, 1));
     REFUSED(specdec_chat(NULL, &message, 1));
     REFUSED(specdec_next(NULL, &piece));
@@ -341,6 +410,9 @@ static void test_missing(void)
     REFUSED(specdec_load(engine, NULL, SIZE_MAX));
     REFUSED(specdec_prompt(engine, NULL, 1));
     REFUSED(specdec_prompt(engine, NULL, SPECDEC_WHOLE_STRING));
+    REFUSED(specdec_prompt_special(engine, NULL, 1));
+    REFUSED(specdec_prompt_special(engine, NULL, SPECDEC_WHOLE_STRING));
+    TRY(specdec_cut_stop(engine));
     REFUSED(specdec_prompt_tokens(engine, NULL, 1));
     REFUSED(specdec_chat(engine, NULL, 1));
     REFUSED(specdec_next(engine, NULL));
@@ -417,6 +489,7 @@ static void test_counts(void)
     for (i = 0; i < COUNT(sizes); i++) {
         if (sizes[i] > 63) {
             REFUSED(specdec_prompt(engine, "a", sizes[i]));
+            REFUSED(specdec_prompt_special(engine, "a", sizes[i]));
             message.length = sizes[i];
             REFUSED(specdec_chat(engine, &message, 1));
         }
@@ -1003,6 +1076,8 @@ int main(void)
     test_trees();
     test_verifiers();
     CHECK(tokens_of(engine) == COUNT(prompt));
+    test_fields();
+    test_all();
     test_configurations();
     specdec_deinit(engine);
     free(block);

@@ -618,8 +618,8 @@ specdec_result specdec_cut_stop(specdec *t)
     v = &t->model->vocab;
     at = specdec__cut_at(t, t->stop.cut, &part);
     after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
-    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE,
-                               NULL, t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
+                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
                                t->engine->scratch_bytes, &t->error);
     if (result)
         return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
@@ -970,6 +970,8 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    if (!result)
+        result = specdec__forward_sound(c, 0, count + root, &t->error);
     specdec__view_unreserve(&t->view, &c->kv);
     if (result || !logits)
         return result;

@@ -560,6 +560,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     room = specdec__engine_own(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
                           arena);
+    e->target.checks = 1;
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;

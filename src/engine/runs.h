@@ -120,6 +120,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
+    specdec_error unsound;
     specdec_result result;
     double start, own;
 
@@ -137,9 +138,11 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     }
     pipe->longest = link->flights[0].longest;
     start = specdec__os_seconds();
-    result = specdec__link_take_in(link);
+    result = specdec__link_take_in(link, &unsound);
     own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->longest = own > pipe->longest ? own : pipe->longest;
+    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
+        return specdec__fail(error, result, "%s", unsound.text);
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
 }
 

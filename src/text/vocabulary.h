@@ -114,7 +114,7 @@ static const struct specdec__vocab_mark {
     {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0},
     {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0},
     {"<|middle|>", SPECDEC__MARK_CONTROL, 0},
-    /* chat formats: else what a user writes is taken for a message */
+    /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
     {"<|im_start|>", SPECDEC__MARK_CONTROL, 0},
     {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0},
     {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0},

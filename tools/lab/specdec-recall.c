@@ -419,5 +419,5 @@ int main(int argc, char **argv)
     else if (ok)
         ok = program_failed("no prompt fits the context: ", o.prompts) == PROGRAM_OK;
     end(&r);
-    return ok ? program_flush() : PROGRAM_FAILED;
+    return program_finish(ok ? PROGRAM_OK : PROGRAM_FAILED);
 }
