@@ -12755,22 +12755,22 @@ SPECDEC__FOR_SIZE
    distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
+    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
-    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+    size_t i, j;
 
     if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
         return SPECDEC__NAME_MOST;
     for (j = 0; j <= width; j++)
-        row[j] = j;
+        row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
-        size_t before = row[0]++;
+        int before = row[0]++;
 
         for (j = 1; j <= width; j++) {
-            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+            int best = specdec__min_int(before + (a.data[i - 1] != (unsigned char)b[j - 1]), row[j] + 1);
 
             before = row[j];
-            best = best < before + 1 ? best : before + 1;
-            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            row[j] = (unsigned char)specdec__min_int(best, row[j - 1] + 1);
         }
     }
     return row[width];
@@ -13354,7 +13354,7 @@ typedef struct specdec__vocab {
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
+    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
     int end_count;
 } specdec__vocab;
 
@@ -14459,6 +14459,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
 {
     v->slot_mask = specdec__vocab_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
+    v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
@@ -26103,6 +26104,7 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
 
 struct specdec__engine;
@@ -26151,9 +26153,9 @@ struct specdec {
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* as do these */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
     int end_count;
-    int32_t ends[SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS]; /* (end_count) tokens that end the answer by settings */
-    unsigned char stop_bytes[SPECDEC__STOP_ROOM];
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -26185,6 +26187,8 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     t->room = (int)tokens;
     specdec__context_view(&t->view, room, arena);
     t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    t->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    t->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
     t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
     t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);

@@ -306,6 +306,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
 {
     v->slot_mask = specdec__vocab_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
+    v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);

@@ -152,7 +152,7 @@ typedef struct specdec__vocab {
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
+    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
     int end_count;
 } specdec__vocab;
 
