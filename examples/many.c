@@ -34,6 +34,8 @@ typedef struct work {
     specdec *engine;
     job *jobs;             /* (count) */
     char *copy;            /* of a line, to be decoded in place */
+    char *seen;            /* what was seen before: seen_size bytes; NULL: nothing */
+    size_t seen_size;
     int count, first, next, last;
     int streams, running;  /* texts at a time: at most, now */
     int done, failed;      /* jobs */
@@ -49,7 +51,7 @@ static void on_interrupt(int number)
     if (interrupted)
         program_die(number);
     interrupted = 1;
-    signal(SIGINT, on_interrupt);
+    signal(SIGINT, on_interrupt); /* Windows forgets it */
 }
 
 /* specdec_hooks.progress: a bar while the engine is made. */
@@ -157,6 +159,7 @@ static const char *prompt_messages(specdec *text, char *array)
         while (i < 3 && !(role && json_is(role, roles[i])))
             i++;
         m->role = (specdec_role)i;
+        m->special = 0;
         m->text = string_at(content, &m->length);
         if (i == 3 || !m->text)
             wrong = "a message needs a \"role\" (system, user or assistant) and a text as \"content\"";
@@ -322,26 +325,12 @@ static int read_jobs(work *w, char *input, size_t length)
     return w->jobs && w->copy ? PROGRAM_OK : program_failed("out of memory", "");
 }
 
-/* Loads what was seen before, if there is such a file. Returns a status. */
-static int load_seen(specdec *engine, const char *path)
+/* Loads what was seen before. Returns a status. */
+static int load_seen(const work *w)
 {
-    FILE *file = program_open(path);
-    size_t size;
-    char *data;
-    int status;
-
-    if (!file && errno == ENOENT)
+    if (!w->seen || !specdec_load_seen(w->engine, w->seen, w->seen_size))
         return PROGRAM_OK;
-    if (file)
-        fclose(file);
-    data = program_read_file(path, &size);
-    status = data ? PROGRAM_OK : PROGRAM_FAILED;
-    if (data && specdec_load_seen(engine, data, size)) {
-        fprintf(stderr, "%s: %s: %s\n", program_name, path, specdec_error_text(engine));
-        status = PROGRAM_FAILED;
-    }
-    free(data);
-    return status;
+    return program_refused(w->o->seen, specdec_error_text(w->engine));
 }
 
 /* Writes what was seen. Returns a status. */
@@ -359,7 +348,7 @@ static int save_seen(specdec *engine, program_output *out)
     if (!status)
         program_output_write(out, data, size);
     free(data);
-    return status ? status : program_output_close(out);
+    return status ? status : program_output_end(out);
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -385,7 +374,7 @@ static specdec *make_engine(specdec_config *c)
     return engine;
 }
 
-/* Does all jobs. Returns a status. */
+/* Does all jobs. Returns a status; a job without an answer is no failure of the others. */
 static int many(options *o, work *w, program_output *seen)
 {
     double start;
@@ -396,7 +385,7 @@ static int many(options *o, work *w, program_output *seen)
     w->engine = make_engine(&o->config);
     if (!w->engine)
         return interrupted ? 128 + SIGINT : PROGRAM_FAILED;
-    status = o->seen ? load_seen(w->engine, o->seen) : PROGRAM_OK;
+    status = load_seen(w);
     start = program_seconds();
     if (!status)
         run(w);
@@ -404,12 +393,12 @@ static int many(options *o, work *w, program_output *seen)
     if (!status && isatty(STDERR_FILENO))
         fprintf(stderr, "[%d lines, %d without an answer; %lld tokens, %.1f a second]\n", w->done, w->failed, w->tokens,
                 (double)w->tokens / (program_seconds() - start));
+    if (w->lost)
+        status = w->lost == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the lines: ", strerror(w->lost));
     if (!status && o->seen)
         status = save_seen(w->engine, seen);
     specdec_deinit(w->engine);
-    if (w->lost)
-        return w->lost == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the lines: ", strerror(w->lost));
-    return status ? status : interrupted ? 128 + SIGINT : w->failed ? PROGRAM_FAILED : PROGRAM_OK;
+    return !status && interrupted ? 128 + SIGINT : status;
 }
 
 static int read_options(options *o, int argc, char **argv)
@@ -490,7 +479,7 @@ int main(int argc, char **argv)
     static work w;
     program_output seen = PROGRAM_NO_OUTPUT;
     const char *inputs[5] = {NULL, NULL, NULL, NULL, NULL};
-    int count = 0;
+    int count = 0, absent = 0;
     char *input;
     size_t length;
     int status = read_options(&o, argc, argv);
@@ -508,14 +497,18 @@ int main(int argc, char **argv)
         inputs[count++] = o.config.heads.path;
     input = program_read_file(o.file, &length);
     status = input ? read_jobs(&w, input, length) : PROGRAM_FAILED;
+    w.seen = !status && o.seen ? program_read_regular(o.seen, &w.seen_size, &absent) : NULL;
+    if (!status && o.seen && !w.seen && !absent)
+        status = PROGRAM_FAILED;
     if (!status && o.seen)
         status = program_output_open(&seen, o.seen, inputs);
-    signal(SIGINT, on_interrupt);
+    program_on_interrupt(on_interrupt);
     if (!status)
         status = many(&o, &w, &seen);
-    program_output_drop(&seen);
+    status = program_finish(status);
     free(w.jobs);
     free(w.copy);
+    free(w.seen);
     free(input);
-    return status;
+    return !status && w.failed ? PROGRAM_FAILED : status;
 }

@@ -68,7 +68,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     specdec__kernels kernels;
     specdec__pool pool;
     specdec__context c;
-    specdec__room room = {1, ROOM, ROOM, NODES};
+    specdec__room room = {1, ROOM, ROOM, NODES, 2 * NODES};
     specdec__view view;
     specdec__arena arena = {NULL, 0, 0};
     int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;
@@ -585,8 +585,9 @@ static int open_rig_on(rig *g, int threads, const maker_recipe *recipe, int kv, 
     CHECK(good);
     if (good) {
         room.views = 1;
-        room.length = length;
+        room.length = room.keys = length;
         room.most = most;
+        room.nodes = 2 * most;
         specdec__context_init(&g->context, &g->model, NULL, &g->kernels, &g->pool, threads, kv, &room, most, &arena);
         specdec__context_view(&g->view, &room, &arena);
         specdec__view_init(&g->other, 64, &arena);

@@ -163,5 +163,5 @@ int main(int argc, char **argv)
     status = model ? run(&o, model) : PROGRAM_FAILED;
     specdec_model_deinit(model);
     free(memory);
-    return program_flush() ? PROGRAM_FAILED : status;
+    return program_finish(status);
 }
