@@ -14011,8 +14011,8 @@ static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes tex
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; some texts say it by
-   themselves; in a file without types it is guessed from id and text. */
+/* SPECDEC__TOKEN_... of a token with this text: some texts say it by themselves; in a file without types it is guessed
+   from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_mark(v, text);
