@@ -72,8 +72,8 @@ typedef struct specdec__repack {
     const specdec_hooks *hooks;
 } specdec__repack;
 
-/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no more
-   than a piece is in memory at a time. */
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
+   more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
                                         unsigned char *out)
 {
