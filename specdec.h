@@ -78,8 +78,8 @@
 
      >>base/ base os pool lane op
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
-         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
+         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model facts tensors rope bind heads open
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
@@ -2015,8 +2015,8 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
    text[size] what the system says about the last failure.
 
-   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back), whoever
-   reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
+   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
+   whoever reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
 
 #define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
 
@@ -6661,7 +6661,13 @@ SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char
         specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
     }
 SPECDEC__X86_GRIDS(SPECDEC__AVX2_BLOCK_GRID, avx2)
+#endif /* x86_64 */
 
+/* =====================================================================================================================
+ * >>kernel/avx2_multiply: AVX2 and AVX-VNNI: blocks that were unpacked times columns, and multiply for every type.
+ * ================================================================================================================== */
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
    function for AVX2 may call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
@@ -19168,8 +19174,8 @@ typedef struct specdec__repack {
     const specdec_hooks *hooks;
 } specdec__repack;
 
-/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no more
-   than a piece is in memory at a time. */
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
+   more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
                                         unsigned char *out)
 {

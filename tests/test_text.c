@@ -699,8 +699,8 @@ static void test_marks(void)
         "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
         "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
         "<reponame>", "<|file_sep|>"};
-    static const char *const others[] = {"<|EOT|>", "<|eot|>", "< EOT >", "<seed:eos>", "EOS", "[eos]", "<eos", "<|user|>",
-                                         "<|fim_prefix|>", "<|channel|>", "<s>x", "<\xef\xbd\x9c" "User\xef\xbd\x9c>"};
+    static const char *const others[] = {"<|EOT|>", "<|eot|>", "< EOT >", "<seed:eos>", "EOS", "[eos]", "<eos", "<|users|>",
+                                         "<|fim_prefix|>", "<|channel|>", "<s>x", "<\xef\xbd\x9c" "Users\xef\xbd\x9c>"};
     static const char *const harmony[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
     static const char *const open_solar[] = {"<|end|>", "<|flush|>", "<|calls|>"};
     static const char *const half[] = {"<|end|>", "<|return|>", "<|flush|>"};
