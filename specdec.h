@@ -13164,22 +13164,22 @@ SPECDEC__FOR_SIZE
    distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
+    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
-    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+    size_t i, j;
 
     if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
         return SPECDEC__NAME_MOST;
     for (j = 0; j <= width; j++)
-        row[j] = j;
+        row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
-        size_t before = row[0]++;
+        int before = row[0]++;
 
         for (j = 1; j <= width; j++) {
-            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+            int best = specdec__min_int(before + (a.data[i - 1] != (unsigned char)b[j - 1]), row[j] + 1);
 
             before = row[j];
-            best = best < before + 1 ? best : before + 1;
-            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            row[j] = (unsigned char)specdec__min_int(best, row[j - 1] + 1);
         }
     }
     return row[width];
@@ -13829,91 +13829,97 @@ enum {
 /* What other tokens of a vocabulary must know: which of these it has. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
+/* What tokens of prompts with gaps are for: what is before the gap, behind it, fills it; padding, the borders of
+   repositories and of files. A file may name one: then texts say nothing of that purpose. */
+enum {
+    SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
+    SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
+};
+
 static const struct specdec__vocab_mark {
     const char *text;
-    unsigned char kind, has;
+    unsigned char kind, has, gap;
 } specdec__vocab_marks[] = {
-    {"<|im_end|>", SPECDEC__MARK_ENDS, 0},
-    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0},
-    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0},
-    {"<|end|>", SPECDEC__MARK_TURN, 0},
-    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0},
-    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0},
-    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0},
-    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0},
-    {"<eos>", SPECDEC__MARK_ENDS, 0},
-    {"</s>", SPECDEC__MARK_CLOSES, 0},
-    {"<EOT>", SPECDEC__MARK_ENDS, 0},
-    {"_<EOT>", SPECDEC__MARK_ENDS, 0},
-    {"[EOT]", SPECDEC__MARK_ENDS, 0},
-    {"[EOS]", SPECDEC__MARK_ENDS, 0},
-    {"[e~[", SPECDEC__MARK_ENDS, 0},
-    {"<turn|>", SPECDEC__MARK_ENDS, 0},
-    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL},
-    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN},
-    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
-    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
-    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH},
-    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0},
-    /* between files of a prompt that has gaps to fill: an answer that writes one has ended */
-    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0},
-    {"<fim-pad>", SPECDEC__MARK_ENDS, 0},
-    {"<fim_pad>", SPECDEC__MARK_ENDS, 0},
-    {"<PAD>", SPECDEC__MARK_ENDS, 0},
-    {"[PAD]", SPECDEC__MARK_ENDS, 0},
-    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0},
-    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0},
-    {"<fim-repo>", SPECDEC__MARK_ENDS, 0},
-    {"<REPO>", SPECDEC__MARK_ENDS, 0},
-    {"<reponame>", SPECDEC__MARK_ENDS, 0},
-    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0},
-    /* the gap of such a prompt: before it, behind it, what fills it */
-    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<PRE>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<SUF>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<MID>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|end|>", SPECDEC__MARK_TURN, 0, 0},
+    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<eos>", SPECDEC__MARK_ENDS, 0, 0},
+    {"</s>", SPECDEC__MARK_CLOSES, 0, 0},
+    {"<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"_<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOT]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOS]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[e~[", SPECDEC__MARK_ENDS, 0, 0},
+    {"<turn|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL, 0},
+    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN, 0},
+    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
+    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
+    /* of prompts with gaps */
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_FILE},
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
     /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
-    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|system|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|user|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0},
-    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0},
-    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
-    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
-    {"[INST]", SPECDEC__MARK_CONTROL, 0},
-    {"[/INST]", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|system|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|user|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
     /* gpt-oss */
-    {"<|channel|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|message|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|start|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0}};
+    {"<|channel|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|message|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|start|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0, 0}};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
@@ -13922,7 +13928,7 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
-    int32_t fim[3];               /* what pads, separates repositories and files in prompts with gaps; -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT]; /* those that the file names for prompts with gaps; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags */
     int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
     int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
@@ -13941,7 +13947,7 @@ typedef struct specdec__vocab {
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
+    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
     int end_count;
 } specdec__vocab;
 
@@ -13995,7 +14001,7 @@ static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
     const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
     const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
-    if (!row)
+    if (!row || (row->gap && v->gap[row->gap] >= 0))
         return SPECDEC__MARK_NONE;
     if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
         return SPECDEC__MARK_SHOWN;
@@ -14011,8 +14017,8 @@ static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes tex
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; some texts say it by
-   themselves; in a file without types it is guessed from id and text. */
+/* SPECDEC__TOKEN_... of a token with this text: some texts say it by themselves; in a file without types it is guessed
+   from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_mark(v, text);
@@ -14785,7 +14791,8 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return result;
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
-    v->bos = v->eos = v->eot = v->eom = v->unknown = v->fim[0] = v->fim[1] = v->fim[2] = -1;
+    v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+    memset(v->gap, 0xff, sizeof v->gap); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -14886,6 +14893,9 @@ static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
+/* Where the id of a token goes that prompts with gaps have. */
+#define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
+
 /* Where ids of special tokens, and flags, go in a specdec__vocab. */
 static const struct {
     const char *key;
@@ -14897,9 +14907,15 @@ static const struct {
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
-    {"tokenizer.ggml.fim_pad_token_id", offsetof(specdec__vocab, fim), 0},
-    {"tokenizer.ggml.fim_rep_token_id", offsetof(specdec__vocab, fim) + sizeof(int32_t), 0},
-    {"tokenizer.ggml.fim_sep_token_id", offsetof(specdec__vocab, fim) + 2 * sizeof(int32_t), 0},
+    {"tokenizer.ggml.prefix_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
+    {"tokenizer.ggml.suffix_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
+    {"tokenizer.ggml.middle_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pre_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
+    {"tokenizer.ggml.fim_suf_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
+    {"tokenizer.ggml.fim_mid_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pad_token_id", SPECDEC__VOCAB_GAP_AT(PAD), 0},
+    {"tokenizer.ggml.fim_rep_token_id", SPECDEC__VOCAB_GAP_AT(REPOSITORY), 0},
+    {"tokenizer.ggml.fim_sep_token_id", SPECDEC__VOCAB_GAP_AT(FILE), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -15036,6 +15052,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
 {
     v->slot_mask = specdec__vocab_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
+    v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
@@ -15123,8 +15140,8 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     specdec__vocab_add_end(v, v->eos);
     specdec__vocab_add_end(v, v->eot);
     specdec__vocab_add_end(v, v->eom);
-    for (i = 0; i < 3; i++)
-        specdec__vocab_add_end(v, v->fim[i]);
+    for (i = SPECDEC__GAP_PAD; i < SPECDEC__GAP_COUNT; i++)
+        specdec__vocab_add_end(v, v->gap[i]);
     for (i = 0; i < v->special_count; i++)
         if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
@@ -28994,6 +29011,7 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
 
 struct specdec__engine;
@@ -29042,9 +29060,9 @@ struct specdec {
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* as do these */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
     int end_count;
-    int32_t ends[SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS]; /* (end_count) tokens that end the answer by settings */
-    unsigned char stop_bytes[SPECDEC__STOP_ROOM];
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -29076,6 +29094,8 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     t->room = (int)tokens;
     specdec__context_view(&t->view, room, arena);
     t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    t->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    t->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
     t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
     t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);

@@ -13,22 +13,22 @@ SPECDEC__FOR_SIZE
    distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
+    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
-    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+    size_t i, j;
 
     if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
         return SPECDEC__NAME_MOST;
     for (j = 0; j <= width; j++)
-        row[j] = j;
+        row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
-        size_t before = row[0]++;
+        int before = row[0]++;
 
         for (j = 1; j <= width; j++) {
-            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+            int best = specdec__min_int(before + (a.data[i - 1] != (unsigned char)b[j - 1]), row[j] + 1);
 
             before = row[j];
-            best = best < before + 1 ? best : before + 1;
-            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            row[j] = (unsigned char)specdec__min_int(best, row[j - 1] + 1);
         }
     }
     return row[width];
