@@ -190,7 +190,9 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
-    specdec__gguf gguf;
+    specdec__gguf gguf;       /* of a model in several files, the first */
+    int parts, tensors;       /* files that it is in: see >>model/parts; tensors in all of them */
+    size_t part_bytes;        /* that the files take in memory */
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
 
