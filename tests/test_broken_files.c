@@ -270,6 +270,14 @@ static void test_facts(void)
         maker_remove_pair(m, key);
         CHECK(refused(m, SPECDEC_ERROR_FORMAT));
         end_maker(m);
+        if (strncmp(row->name, "granite", 7))
+            continue;
+        TEST("so is one of granite's without the scale of its logits");
+        m = new_maker(row->name);
+        snprintf(key, sizeof key, "%s.logit_scale", row->name);
+        maker_remove_pair(m, key);
+        CHECK(refused(m, SPECDEC_ERROR_FORMAT) && names("logit_scale is missing"));
+        end_maker(m);
     }
     TEST("the bases as Ollama spells them");
     m = new_maker("gemma3");
