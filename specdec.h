@@ -80,7 +80,7 @@
      >>quant/ types decode table fit wide encode tiles
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
-     >>model/ gguf model facts tensors rope bind heads open
+     >>model/ gguf model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
@@ -224,7 +224,8 @@ typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
     size_t size;
-    const char *path;           /* a GGUF file. It is mapped; a mapped file that shrinks kills the process (SIGBUS), */
+    const char *path;           /* a GGUF file, or of a model in several (NAME-00001-of-00003.gguf) the first: others
+                                   lie beside it. It is mapped; a mapped file that shrinks kills the process (SIGBUS) */
     int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
 } specdec_source;
 
@@ -646,7 +647,8 @@ typedef struct specdec_text {
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER. */
+   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
+   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -716,7 +718,7 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -1127,7 +1129,7 @@ typedef struct specdec_model_info {
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
-    const specdec_gguf *gguf;               /* its file */
+    const specdec_gguf *gguf;               /* its file; of several, the first */
 } specdec_model_info;
 
 /* Valid while the model is. Errors: ARGUMENT. */
@@ -2012,13 +2014,21 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 
    What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
    when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
-   the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
-   text[size] what the system says about the last failure.
+   the end, -1 on failure. specdec__os_view maps the first bytes, at an address or, NULL, anywhere; NULL on failure.
+   specdec__os_room finds addresses for so many bytes that nobody uses. specdec__os_unview ends all mappings in a range.
+   specdec__os_why writes into text[size] what the system says about the last failure.
 
    Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
    whoever reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
 
-#define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
+#ifdef SPECDEC_NO_FILES
+#define SPECDEC__FILES 0
+#else
+#define SPECDEC__FILES 1
+#endif
+
+#define SPECDEC__OS_WHY 160     /* bytes of what a system says, at most */
+#define SPECDEC__OS_GRAIN 65536 /* of this mappings side by side begin at multiples, on every system */
 
 #if defined(SPECDEC_NO_FILES) || defined(_WIN32)
 static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
@@ -2055,20 +2065,35 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     return ReadFile(file, data, part, &got, NULL) ? (ptrdiff_t)got : -1;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size)
+static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
 {
     HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
-    const void *data = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, size) : NULL;
+    const void *data = mapping ? MapViewOfFileEx(mapping, FILE_MAP_READ, 0, 0, size, at) : NULL;
 
     if (mapping)
         CloseHandle(mapping); /* the view keeps it */
     return data;
 }
 
+static unsigned char *specdec__os_room(size_t size)
+{
+    void *data = VirtualAlloc(NULL, size, MEM_RESERVE, PAGE_NOACCESS);
+
+    if (data)
+        VirtualFree(data, 0, MEM_RELEASE); /* views take no reserved addresses; if another thread does, they fail */
+    return (unsigned char *)data;
+}
+
 static void specdec__os_unview(void *data, size_t size)
 {
-    (void)size;
-    UnmapViewOfFile(data);
+    unsigned char *at = (unsigned char *)data, *end = at + size;
+    MEMORY_BASIC_INFORMATION about;
+
+    while (at < end && VirtualQuery(at, &about, sizeof about) && about.RegionSize) {
+        at = (unsigned char *)about.BaseAddress + about.RegionSize;
+        if (about.Type == MEM_MAPPED)
+            UnmapViewOfFile(about.AllocationBase);
+    }
 }
 
 static void specdec__os_close(specdec__os_file file) { CloseHandle(file); }
@@ -2110,11 +2135,26 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     return got;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size)
+static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
 {
-    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+    void *data = mmap(at, size, PROT_READ, at ? MAP_SHARED | MAP_FIXED : MAP_SHARED, file, 0);
 
     return data == MAP_FAILED ? NULL : data;
+}
+
+static unsigned char *specdec__os_room(size_t size)
+{
+    void *data = mmap(NULL, size + SPECDEC__OS_GRAIN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *at = (unsigned char *)data;
+    size_t skip;
+
+    if (data == MAP_FAILED)
+        return NULL;
+    skip = (size_t)(-(uintptr_t)at & (SPECDEC__OS_GRAIN - 1));
+    if (skip)
+        munmap(at, skip);
+    munmap(at + skip + size, SPECDEC__OS_GRAIN - skip);
+    return at + skip;
 }
 
 static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
@@ -2183,6 +2223,15 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
 
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file) { (void)file; }
 
+static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
+                                                         specdec_error *error)
+{
+    (void)at, (void)size;
+    return specdec__os_no_files(path, error);
+}
+
+static SPECDEC__UNUSED unsigned char *specdec__os_room(size_t size) { return (void)size, (unsigned char *)NULL; }
+
 static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specdec_result result, specdec_error *error)
 {
     (void)path, (void)error; /* no model comes from a file */
@@ -2237,7 +2286,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
         result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is %s", path, size ? "too large to map" : "empty");
     } else {
         out->size = (size_t)size;
-        out->data = (const unsigned char *)specdec__os_view(file, out->size);
+        out->data = (const unsigned char *)specdec__os_view(file, out->size, NULL);
         if (!out->data)
             result = specdec__os_refused("map", path, error);
     }
@@ -2245,7 +2294,25 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
     return result;
 }
 
-/* Reads a file of exactly `size` bytes. */
+/* Maps the first `size` bytes of a regular file at an address in what specdec__os_room has found. */
+static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
+                                                         specdec_error *error)
+{
+    specdec__os_file file;
+    uint64_t now = 0;
+    specdec_result result = specdec__os_open_regular(&file, &now, path, error);
+
+    if (result)
+        return result;
+    if (now < size)
+        result = specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
+    else if (!specdec__os_view(file, size, at))
+        result = specdec__os_refused("map", path, error);
+    specdec__os_close(file);
+    return result;
+}
+
+/* Reads the first `size` bytes of a file. */
 static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
                                                        specdec_error *error)
 {
@@ -13592,18 +13659,19 @@ static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, siz
    data begin. */
 enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
 
-/* The next 64 records behind (number, at); (0, 0) stands before all. */
-static void specdec__gguf_sort(const specdec__gguf *gguf, int by, uint64_t number, size_t at,
-                               specdec__gguf_order *order)
+/* Takes the records of a file behind (number, at) into an order; (0, 0) stands before all. Places are counted from
+   origin: there may be several files. */
+static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
+                               size_t at, specdec__gguf_order *order)
 {
+    const size_t from = (size_t)(gguf->file.data - origin);
     const uint64_t count = by == SPECDEC__GGUF_KEYS ? gguf->pair_count : gguf->tensor_count;
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = by == SPECDEC__GGUF_KEYS ? gguf->pairs_at : gguf->tensors_at;
-    order->count = 0;
     for (i = 0; i < count; i++) {
-        const size_t record = c.at;
+        const size_t record = from + c.at;
         const specdec__bytes name = specdec__gguf_skip(gguf, &c, by != SPECDEC__GGUF_KEYS);
         const uint64_t own = by == SPECDEC__GGUF_PLACES ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
@@ -13613,23 +13681,24 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, int by, uint64_t numbe
     }
 }
 
-/* The name in a record. */
-static specdec__bytes specdec__gguf_name(const specdec__gguf *gguf, size_t at)
+/* The name in a record, which has been checked. */
+static specdec__bytes specdec__gguf_name(const unsigned char *record)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__bytes name;
 
-    c.at = at;
-    return specdec__cursor_string(&c);
+    name.size = (size_t)specdec__load_u64(record);
+    name.data = record + 8;
+    return name;
 }
 
 /* Of a name in an error, so many bytes. */
 static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
 /* Refuses two records of one name. */
-static specdec_result specdec__gguf_check_twice(const specdec__gguf *gguf, int by, size_t a, size_t b,
+static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, const unsigned char *b,
                                                 specdec_error *error)
 {
-    const specdec__bytes name = specdec__gguf_name(gguf, a), other = specdec__gguf_name(gguf, b);
+    const specdec__bytes name = specdec__gguf_name(a), other = specdec__gguf_name(b);
 
     if (name.size != other.size || memcmp(name.data, other.data, name.size) != 0)
         return SPECDEC_OK;
@@ -13643,7 +13712,7 @@ static specdec_result specdec__gguf_check_twice(const specdec__gguf *gguf, int b
 static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
                                                  uint64_t next_offset, specdec_error *error)
 {
-    const specdec__bytes next_name = specdec__gguf_name(gguf, next);
+    const specdec__bytes next_name = specdec__gguf_name(gguf->file.data + next);
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
@@ -13682,14 +13751,15 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
     int i;
 
     do {
-        specdec__gguf_sort(gguf, by, number, at, &order);
+        order.count = 0;
+        specdec__gguf_sort(gguf, gguf->file.data, by, number, at, &order);
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 
             if (by == SPECDEC__GGUF_PLACES)
                 result = specdec__gguf_check_places(gguf, at, order.at[i], order.number[i], error);
             else if (at && number == order.number[i])
-                result = specdec__gguf_check_twice(gguf, by, at, order.at[i], error);
+                result = specdec__gguf_check_twice(by, gguf->file.data + at, gguf->file.data + order.at[i], error);
             if (result)
                 return result;
             number = order.number[i];
@@ -13756,6 +13826,25 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     for (by = SPECDEC__GGUF_KEYS; !result && by <= SPECDEC__GGUF_PLACES; by++)
         result = specdec__gguf_check_neighbours(gguf, by, error);
     return result;
+}
+
+/* Bytes of a file up to the end of its tensors. */
+static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
+    specdec__gguf_tensor tensor;
+    uint64_t i;
+
+    c.at = gguf->tensors_at;
+    for (i = 0; i < gguf->tensor_count; i++) {
+        size_t end;
+
+        specdec__gguf_read_tensor(gguf, &c, &tensor);
+        end = (size_t)(tensor.data - gguf->file.data) + tensor.size;
+        extent = end > extent ? end : extent;
+    }
+    return extent;
 }
 
 /* Finds a tensor by name. Returns 1 when found. */
@@ -17973,8 +18062,10 @@ static const specdec__architecture specdec__architectures[] = {
      0, 0},
     {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
     {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, SPECDEC__MAY_REST, 0, 0},
-    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
+     SPECDEC__MAY_REST, 0, 0},
+    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
+     SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
     {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
     {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
     {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__RAW, 0},
@@ -18056,7 +18147,9 @@ typedef struct specdec_model {
     specdec__vocab vocab;
     specdec__bytes chat_template;
     const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
-    specdec__gguf gguf;
+    specdec__gguf gguf;       /* of a model in several files, the first */
+    int parts, tensors;       /* files that it is in: see >>model/parts; tensors in all of them */
+    size_t part_bytes;        /* that the files take in memory */
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
 
@@ -18138,6 +18231,190 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }
 
 SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/parts: a model in several files, "NAME-00001-of-00003.gguf" and so on: each is a GGUF file; the first one's
+ *     keys are the model's, the others hold tensors. In memory they lie one behind the other.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__PART_PATH 1024 /* bytes of a part's path, at most */
+
+/* Bytes that a part takes in memory. */
+static size_t specdec__part_bytes(const specdec__gguf *part)
+{
+    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+}
+
+/* Goes on to the next part of a model. Returns 0 when there is none; i is the number of this one, from 0 on. */
+static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *part)
+{
+    specdec__bytes file;
+
+    if (i + 1 >= m->parts)
+        return 0;
+    file.data = part->file.data + specdec__part_bytes(part);
+    file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
+    return !specdec__gguf_lay_out(part, file, NULL);
+}
+
+/* Finds a tensor in any part of a model. */
+static int specdec__model_find_tensor(const specdec__model *m, const char *name, specdec__gguf_tensor *out)
+{
+    specdec__gguf part;
+    int i, found = specdec__gguf_find_tensor(&m->gguf, name, out);
+
+    if (found || m->parts < 2)
+        return found;
+    part = m->gguf;
+    for (i = 0; !found && specdec__part_next(m, i, &part); i++)
+        found = specdec__gguf_find_tensor(&part, name, out);
+    return found;
+}
+
+/* Writes "-00002-of-00003.gguf". */
+static void specdec__part_suffix(specdec__writer *w, int number, int count)
+{
+    char text[] = "-00000-of-00000.gguf";
+    int i;
+
+    for (i = 5; i > 0; i--, number /= 10, count /= 10) {
+        text[i] = (char)('0' + number % 10);
+        text[i + 9] = (char)('0' + count % 10);
+    }
+    specdec__write_string(w, text);
+}
+
+/* The path of part i, from 0 on, of a model whose first part has this path. Errors: FORMAT (it is not called so),
+   UNSUPPORTED (too long). */
+static specdec_result specdec__part_path(const char *path, int i, int count, char *out, specdec_error *error)
+{
+    const size_t length = strlen(path);
+    char first[32];
+    specdec__writer w = specdec__writer_to(first, sizeof first);
+    size_t stem;
+
+    specdec__part_suffix(&w, 1, count);
+    stem = length > strlen(first) ? length - strlen(first) : 0;
+    if (!stem || strcmp(path + stem, first) != 0)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the first of %d parts: its name has to end in %s, so that "
+                             "the others are found", count, first);
+    if (length >= SPECDEC__PART_PATH)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "the path of a part has more than %d bytes",
+                             SPECDEC__PART_PATH - 1);
+    w = specdec__writer_to(out, SPECDEC__PART_PATH);
+    specdec__write_bytes(&w, path, stem);
+    specdec__part_suffix(&w, i + 1, count);
+    return SPECDEC_OK;
+}
+
+/* Reads how many parts a model has, 1: it is in one file, and which one this is, from 0 on. */
+static specdec_result specdec__part_number(const specdec__gguf *part, int *number, int *count, specdec_error *error)
+{
+    int64_t no = 0, files = 1;
+    specdec_result result = specdec__gguf_get_integer(part, "split.count", 0, 0, 65535, &files, error);
+
+    if (!result)
+        result = specdec__gguf_get_integer(part, "split.no", 0, 0, 65535, &no, error);
+    *count = files > 1 ? (int)files : 1;
+    *number = (int)no;
+    return result;
+}
+
+/* Checks part i of a model alone, and counts its tensors and, if there are any, bytes. */
+static specdec_result specdec__part_check(specdec__model *m, const char *path, int i, int count, size_t *bytes,
+                                          specdec_error *error)
+{
+    specdec__bytes file = {NULL, 0};
+    int number = 0, files = 1;
+    specdec__gguf part;
+    specdec_result result = specdec__os_map(&file, path, error);
+
+    if (result)
+        return result;
+    result = specdec__gguf_open(&part, file, error);
+    if (!result)
+        result = specdec__part_number(&part, &number, &files, error);
+    if (!result && (number != i || files != count))
+        result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "part %d of %d, by its keys; by its name, %d of %d",
+                               number + 1, files, i + 1, count);
+    if (!result && part.tensor_count + (uint64_t)m->tensors > SPECDEC__GGUF_MAX_TENSORS)
+        result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "all parts together have more than %d tensors",
+                               SPECDEC__GGUF_MAX_TENSORS);
+    if (!result) {
+        m->tensors += (int)part.tensor_count;
+        *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
+    }
+    specdec__os_unmap(&file);
+    return result ? specdec__os_blame(path, result, error) : result;
+}
+
+/* Refuses a tensor that is in two parts; each part was checked alone. */
+static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__model *m, specdec_error *error)
+{
+    const unsigned char *origin = m->gguf.file.data;
+    specdec__gguf_order order;
+    specdec__gguf part;
+    uint64_t number = 0;
+    size_t at = 0;
+    int i;
+
+    do {
+        order.count = 0;
+        part = m->gguf;
+        i = 0;
+        do
+            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_NAMES, number, at, &order);
+        while (specdec__part_next(m, i++, &part));
+        for (i = 0; i < order.count; i++) {
+            specdec_result result = at && number == order.number[i]
+                                        ? specdec__gguf_check_twice(SPECDEC__GGUF_NAMES, origin + at,
+                                                                    origin + order.at[i], error)
+                                        : SPECDEC_OK;
+
+            if (result)
+                return result;
+            number = order.number[i];
+            at = order.at[i];
+        }
+    } while (order.count == SPECDEC__GGUF_SORTED);
+    return SPECDEC_OK;
+}
+
+/* Maps the parts of a model one behind the other, or, with room, reads them into it. */
+static specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room, int mapped,
+                                           specdec_error *error)
+{
+    char name[SPECDEC__PART_PATH];
+    specdec__gguf part;
+    specdec__bytes file;
+    specdec_result result;
+    unsigned char *at = room;
+    int i;
+
+    for (i = 0; i < m->parts; i++) {
+        size_t size, padded;
+
+        (void)specdec__part_path(path, i, m->parts, name, NULL);
+        file.data = NULL;
+        if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
+            return result;
+        result = specdec__gguf_lay_out(&part, file, error); /* as it was found before */
+        size = result ? 0 : specdec__gguf_extent(&part);
+        padded = result ? 0 : specdec__part_bytes(&part);
+        specdec__os_unmap(&file);
+        if (!result && padded > m->part_bytes - (size_t)(at - room))
+            result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
+        if (result)
+            return specdec__os_blame(name, result, error);
+        result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
+        if (result)
+            return result;
+        at += padded;
+    }
+    return SPECDEC_OK;
+}
 
 /* =====================================================================================================================
  * >>model/facts: the numbers of a model, read from its keys and checked.
@@ -18402,7 +18679,7 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
                                           specdec__gguf_tensor *out,
                                           int *found, specdec_error *error)
 {
-    *found = specdec__gguf_find_tensor(&m->gguf, name, out);
+    *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing", name);
     return SPECDEC_OK;
@@ -18808,8 +19085,8 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec__rope rope;
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
-    const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused) ||
-                         specdec__gguf_find_tensor(&m->gguf, factors[1], &unused);
+    const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
+                         specdec__model_find_tensor(m, factors[1], &unused);
     const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
                       !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
     const float base = still ? 0 : m->rope_base;
@@ -18855,7 +19132,6 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
 static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
                                          specdec_error *error)
 {
-    const specdec__bytes file = m->gguf.file;
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
@@ -18870,8 +19146,6 @@ static specdec_result specdec__model_ids(specdec__model *m, const char *name, sp
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, the vocabulary %d", name,
                              (unsigned long long)t.shape[0], m->vocab_size);
     m->id_count = (int)t.shape[0];
-    if ((size_t)(file.data + file.size - t.data) / (size_t)width < (size_t)m->id_count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s reaches beyond the end of the file", name);
     ids = SPECDEC__TAKE(arena, int32_t, m->id_count);
     for (i = 0; i < m->id_count; i++) {
         const unsigned char *at = t.data + (size_t)i * (size_t)width;
@@ -19046,24 +19320,37 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     return specdec__model_layer_knows(m, layer, name);
 }
 
-/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
-static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+/* Refuses a file with a tensor that nobody reads. */
+static specdec_result specdec__model_part_strangers(const specdec__model *m, const specdec__gguf *part,
+                                                    specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_over(part->file.data, part->file.size);
     uint64_t i;
 
-    c.at = m->gguf.tensors_at;
-    for (i = 0; i < m->gguf.tensor_count && !m->architecture->reads; i++) {
-        const specdec__bytes name = specdec__cursor_string(&c);
-        const uint32_t dimensions = specdec__cursor_u32(&c);
+    c.at = part->tensors_at;
+    for (i = 0; i < part->tensor_count; i++) {
+        const specdec__bytes name = specdec__gguf_skip(part, &c, 1);
 
         if (!specdec__model_knows(m, name))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
-                                 (int)(name.size < 64 ? name.size : 64), (const char *)name.data,
-                                 specdec__model_name(m));
-        c.at += (size_t)dimensions * 8 + 12;
+                                 specdec__gguf_cut(name), (const char *)name.data, specdec__model_name(m));
     }
     return SPECDEC_OK;
+}
+
+/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
+static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+{
+    specdec__gguf part = m->gguf;
+    specdec_result result = SPECDEC_OK;
+    int i = 0;
+
+    if (m->architecture->reads)
+        return SPECDEC_OK;
+    do
+        result = specdec__model_part_strangers(m, &part, error);
+    while (!result && specdec__part_next(m, i++, &part));
+    return result;
 }
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
@@ -19074,9 +19361,9 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     specdec_result r = specdec__model_rope(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
-    if (!r && m->all > (int)m->gguf.tensor_count)
+    if (!r && m->all > m->tensors)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
-                             (int)m->gguf.tensor_count);
+                             m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
@@ -19285,15 +19572,51 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     return SPECDEC_OK;
 }
 
-/* A file, mapped or copied into the arena. While the arena only counts, it is mapped in both cases. */
-static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena,
-                                          specdec__bytes *file,
-                                          specdec_error *error)
+/* The parts behind the first one, which is mapped, as specdec__model_open brings a single file. *file becomes the first
+   part where it lies then. */
+static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
+                                                specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
+    char name[SPECDEC__PART_PATH];
+    unsigned char *room = NULL;
+    specdec_result result = SPECDEC_OK;
+    int i;
+
+    specdec__os_unmap(&m->mapped);
+    for (i = 0; i < count && !result; i++) {
+        result = specdec__part_path(source->path, i, count, name, error);
+        if (result)
+            return specdec__os_blame(source->path, result, error);
+        result = specdec__part_check(m, name, i, count, &m->part_bytes, error);
+    }
+    if (result)
+        return result;
+    if (source->copy)
+        room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
+    file->data = room;
+    if (!room) {
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_room(m->part_bytes);
+        m->mapped.size = m->part_bytes;
+    }
+    if (!file->data)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
+    m->parts = count;
+    return specdec__parts_bring(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
+}
+
+/* A file, or several, mapped or copied into the arena. While the arena only counts, they are mapped in both cases.
+   whole: all parts of it; else the first will do. */
+static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, int whole,
+                                          specdec__arena *arena, specdec__bytes *file, specdec_error *error)
+{
+    int number = 0, count = 1;
     specdec_result result = specdec__os_map(&m->mapped, source->path, error);
     unsigned char *room = NULL;
 
     *file = m->mapped;
+    if (SPECDEC__FILES && !result && whole && !specdec__gguf_lay_out(&m->gguf, *file, NULL) &&
+        !specdec__part_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
+        return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
         room = (unsigned char *)specdec__arena_reserve(arena, file->size, 1, SPECDEC__CACHE_LINE);
     if (!room)
@@ -19351,22 +19674,42 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
                          near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
+/* Checks the GGUF in file, and all parts of the model. */
+static specdec_result specdec__model_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
+                                           specdec_error *error)
+{
+    int number = 0, count = 1;
+    char suffix[32];
+    specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
+    specdec_result result;
+
+    if ((result = m->parts > 1 ? specdec__gguf_lay_out(&m->gguf, file, error)
+                               : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
+        (result = specdec__part_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
+        return result;
+    if (m->parts > 1)
+        return specdec__parts_twice(m, error);
+    m->parts = 1;
+    m->tensors = (int)m->gguf.tensor_count;
+    if (count == 1 || (vocabulary_only && !number))
+        return SPECDEC_OK;
+    specdec__part_suffix(&w, 1, count);
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                         "part %d of a model split into %d files: give the path of the first, which ends in %s",
+                         number + 1, count, suffix);
+}
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                           const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
-    int64_t files = 1;
     size_t i;
 
-    if ((result = specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_integer(&m->gguf, "split.count", 0, 0, 65535, &files, error)) != SPECDEC_OK ||
+    if ((result = specdec__model_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
-    if (files > 1 && !vocabulary_only)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model is split into %d files: join them (llama-gguf-split --merge)", (int)files);
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
             m->architecture = &specdec__architectures[i];
@@ -19407,7 +19750,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if (!file.data) {
         if (!source->path)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a model needs a path or data");
-        result = specdec__model_open(m, source, arena, &file, error);
+        result = specdec__model_open(m, source, !vocabulary_only, arena, &file, error);
         if (result)
             return result;
     }

@@ -132,7 +132,8 @@ typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
     size_t size;
-    const char *path;           /* a GGUF file. It is mapped; a mapped file that shrinks kills the process (SIGBUS), */
+    const char *path;           /* a GGUF file, or of a model in several (NAME-00001-of-00003.gguf) the first: others
+                                   lie beside it. It is mapped; a mapped file that shrinks kills the process (SIGBUS) */
     int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
 } specdec_source;
 
@@ -554,7 +555,8 @@ typedef struct specdec_text {
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER. */
+   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
+   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -624,7 +626,7 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -1035,7 +1037,7 @@ typedef struct specdec_model_info {
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
-    const specdec_gguf *gguf;               /* its file */
+    const specdec_gguf *gguf;               /* its file; of several, the first */
 } specdec_model_info;
 
 /* Valid while the model is. Errors: ARGUMENT. */

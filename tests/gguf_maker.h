@@ -470,7 +470,7 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".attention.sliding_window"), (uint32_t)(r->window ? r->window : 24));
     for (i = 0; i < SPECDEC__FACTS; i++)
         if (r->scales || a->says >> i & 1)
-            maker_f32(m, maker_key(r, specdec__fact_table[i]), scale[i]);
+            maker_f32(m, maker_key(r, specdec__fact_table[i]), r->scales || a->rope_also != SPECDEC__MAY_REST ? scale[i] : 1);
     if (r->experts > 0) {
         maker_u32(m, maker_key(r, ".expert_count"), (uint32_t)r->experts);
         maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);

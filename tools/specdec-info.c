@@ -150,7 +150,7 @@ static void print_model(const specdec_model_info *m)
 }
 
 /* Prepares the model of a file, as cheaply as that goes, and prints what it is. Returns a status. */
-static int print_prepared(specdec_bytes file)
+static int print_prepared(const char *path)
 {
     specdec_config config;
     specdec_model_info info;
@@ -160,8 +160,7 @@ static int print_prepared(specdec_bytes file)
     int status = PROGRAM_OK;
 
     memset(&config, 0, sizeof config);
-    config.target.data = file.data;
-    config.target.size = file.size;
+    config.target.path = path;
     config.threads = config.weights_in_place = 1;
     if (specdec_model_memory_needed(&config, &bytes, &failure))
         return program_failed("", failure.text);
@@ -175,6 +174,18 @@ static int print_prepared(specdec_bytes file)
     specdec_model_deinit(model);
     free(memory);
     return status;
+}
+
+/* Which part of a model in several files a file is. */
+static void print_part(const specdec_gguf *gguf)
+{
+    int64_t number = 0, count = 1;
+
+    if (specdec_gguf_get_integer(gguf, "split.count", 0, 65535, &count, NULL) || count < 2 ||
+        specdec_gguf_get_integer(gguf, "split.no", 0, 65535, &number, NULL))
+        return;
+    print_label("part");
+    printf("%d of %d; tensors and bytes are those of this file\n", (int)number + 1, (int)count);
 }
 
 /* What lies in a file. Returns a status; *size grows by the file's. */
@@ -196,9 +207,10 @@ static int print_file(const char *role, const char *path, int tensors, size_t *s
         print_bytes(name, 100);
         printf("\n");
     }
+    print_part(&gguf);
     print_tensors(&gguf, tensors);
     *size += file.size;
-    return print_prepared(file);
+    return print_prepared(path);
 }
 
 /* The one that is used, and all that are here. */
