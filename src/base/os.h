@@ -128,8 +128,8 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
    text[size] what the system says about the last failure.
 
-   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back), whoever
-   reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
+   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
+   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
 
 #define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
 
