@@ -78,8 +78,8 @@
 
      >>base/ base os pool lane op
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
-         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
+         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model facts tensors rope bind heads open
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
@@ -6663,7 +6663,13 @@ SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char
         specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
     }
 SPECDEC__X86_GRIDS(SPECDEC__AVX2_BLOCK_GRID, avx2)
+#endif /* x86_64 */
 
+/* =====================================================================================================================
+ * >>kernel/avx2_multiply: AVX2 and AVX-VNNI: blocks that were unpacked times columns, and multiply for every type.
+ * ================================================================================================================== */
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
    function for AVX2 may call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
