@@ -277,7 +277,8 @@ typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
-                                               others, and the text goes on (see specdec_tokens); 0: it ends */
+                                               others, of which there must be two, and the text goes on (see
+                                               specdec_tokens); 0: it ends */
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
                                                that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
@@ -521,13 +522,14 @@ SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, cons
    Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
    which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
+   all that specdec_init would refuse without a look at the machine.
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
 /* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
-   token), SYSTEM, CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
+   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -2019,7 +2021,7 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    specdec__os_why writes into text[size] what the system says about the last failure.
 
    Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
-   whoever reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
+   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
 
 #ifdef SPECDEC_NO_FILES
 #define SPECDEC__FILES 0
@@ -14143,16 +14145,28 @@ static int specdec__vocab_is_special(int type)
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
+/* The text of the token behind those that were asked for, in order of ids; *at is 0 before the first. This needs no
+   index: the vocabulary may have been only counted. */
+static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+{
+    specdec__bytes out;
+
+    out.size = (size_t)specdec__load_u64(v->texts + *at);
+    out.data = v->texts + *at + 8;
+    *at += 8 + out.size;
+    return out;
+}
+
 /* The token that is spelled so, or has this decimal id; -1: there is none. */
 static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
+    size_t i, at = 0;
     uint32_t id;
     int64_t number = 0;
-    size_t i;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_text(v, id);
+        specdec__bytes text = specdec__vocab_next(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
@@ -15325,15 +15339,14 @@ static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const s
 
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
-/* Is a token there only to round up the vocabulary? */
-static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
+/* Is a token with this text there only to round up the vocabulary? */
+static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
                                          "<dummy", "<|dummy", "<|reserved", "<extra_id"};
-    specdec__bytes text = specdec__vocab_text(v, id);
     size_t i;
 
-    if (!text.size || specdec__vocab_type(v, id) == SPECDEC__TOKEN_UNUSED)
+    if (!text.size || specdec__vocab_type_of(v, id, text) == SPECDEC__TOKEN_UNUSED)
         return 1;
     for (i = 0; i < SPECDEC__COUNT(begins); i++)
         if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
@@ -15343,23 +15356,29 @@ static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
 
 /* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
    longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
-   *first_different is the first id that differs (0 when the tokenizers are of different kinds). */
+   *first_different is the first id that differs (0 when the tokenizers are of different kinds). Both may have been only
+   counted. */
 static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
                                                   uint32_t *first_different)
 {
-    const specdec__vocab *longer = a->count > b->count ? a : b;
-    uint32_t id, shared = a->count < b->count ? a->count : b->count;
+    const specdec__vocab *longer = a->count > b->count ? a : b, *shorter = longer == a ? b : a;
+    const uint32_t shared = shorter->count;
+    size_t at = 0, other_at = 0;
+    uint32_t id;
 
     *first_different = 0;
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
+        const specdec__bytes text = specdec__vocab_next(longer, &at);
+
         *first_different = id;
         if (id < shared) {
-            specdec__bytes text = specdec__vocab_text(a, id), other = specdec__vocab_text(b, id);
+            const specdec__bytes other = specdec__vocab_next(shorter, &other_at);
+
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;
-        } else if (!specdec__vocab_is_padding(longer, id)) {
+        } else if (!specdec__vocab_is_padding(longer, id, text)) {
             return SPECDEC__VOCAB_DIFFERENT;
         }
     }
@@ -19504,6 +19523,12 @@ typedef struct specdec__repack {
     const specdec_hooks *hooks;
 } specdec__repack;
 
+/* Rows of a matrix that tile t holds. */
+static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
+{
+    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+}
+
 /* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
    more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
@@ -19512,17 +19537,19 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
     const size_t blocks = (size_t)matrix->columns / matrix->type->block;
     const int piece = specdec__max_int((int)(SPECDEC__REPACK_PIECE / tile_bytes), 1);
-    int next, rows, t;
+    const unsigned char *file;
+    int next, t;
 
     for (; from < end; from = next) {
+        file = specdec__matrix_at(matrix, from);
         next = specdec__min_int(end, from + piece);
-        rows = specdec__min_int(next * SPECDEC__QUANT_ROWS, matrix->rows) - from * SPECDEC__QUANT_ROWS;
         for (t = from; t < next; t++)
             specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                      specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
-                                      blocks, out + (size_t)t * tile_bytes);
+                                      specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
+        t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(specdec__matrix_at(matrix, from), (size_t)rows * matrix->row_bytes);
+            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+                                            (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
 
@@ -27507,12 +27534,11 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, c
 
 /* Refuses a model of another vocabulary than the target's. */
 static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
-                                                 const specdec__arena *arena, specdec_error *error)
+                                                 specdec_error *error)
 {
     uint32_t different = 0;
 
-    if (!arena->base || specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) !=
-                            SPECDEC__VOCAB_DIFFERENT)
+    if (specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) != SPECDEC__VOCAB_DIFFERENT)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
                          "target %d; they first differ at token %u", d->model->vocab_size, target->vocab_size,
@@ -27974,7 +28000,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     if (!specdec__model_writes(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
                              specdec__model_name(d->model));
-    if ((result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
@@ -28395,7 +28421,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
@@ -29472,6 +29498,15 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
+}
+
+/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
+{
+    if (!settings->slide || settings->slide < context - 1)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
+                         "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
@@ -31079,10 +31114,8 @@ static void specdec__engine_keep(specdec__engine *e)
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
-    specdec_result result = specdec__engine_fork_tokens(e, error);
+    specdec_result result = SPECDEC_OK;
 
-    if (result)
-        return result;
     specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
@@ -33651,6 +33684,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
+        (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
+        (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
@@ -33971,7 +34006,8 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
     specdec__stop_scan stop;
     size_t count = 0;
 
-    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
+    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
         specdec__engine_unstock(t);
@@ -35763,6 +35799,9 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__stream_check_slide(settings, t->context, NULL))
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
+                             "slides, the context has %d", settings->slide, t->context);
     for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);

@@ -130,7 +130,7 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    specdec__os_why writes into text[size] what the system says about the last failure.
 
    Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
-   whoever reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
+   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
 
 #ifdef SPECDEC_NO_FILES
 #define SPECDEC__FILES 0

@@ -136,6 +136,15 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
+/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
+{
+    if (!settings->slide || settings->slide < context - 1)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
+                         "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
+}
+
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
 static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {

@@ -73,6 +73,12 @@ typedef struct specdec__repack {
     const specdec_hooks *hooks;
 } specdec__repack;
 
+/* Rows of a matrix that tile t holds. */
+static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
+{
+    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+}
+
 /* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
    more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
@@ -81,17 +87,19 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
     const size_t blocks = (size_t)matrix->columns / matrix->type->block;
     const int piece = specdec__max_int((int)(SPECDEC__REPACK_PIECE / tile_bytes), 1);
-    int next, rows, t;
+    const unsigned char *file;
+    int next, t;
 
     for (; from < end; from = next) {
+        file = specdec__matrix_at(matrix, from);
         next = specdec__min_int(end, from + piece);
-        rows = specdec__min_int(next * SPECDEC__QUANT_ROWS, matrix->rows) - from * SPECDEC__QUANT_ROWS;
         for (t = from; t < next; t++)
             specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                      specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
-                                      blocks, out + (size_t)t * tile_bytes);
+                                      specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
+        t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(specdec__matrix_at(matrix, from), (size_t)rows * matrix->row_bytes);
+            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+                                            (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
 

@@ -490,15 +490,14 @@ static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const s
 
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
-/* Is a token there only to round up the vocabulary? */
-static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
+/* Is a token with this text there only to round up the vocabulary? */
+static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
                                          "<dummy", "<|dummy", "<|reserved", "<extra_id"};
-    specdec__bytes text = specdec__vocab_text(v, id);
     size_t i;
 
-    if (!text.size || specdec__vocab_type(v, id) == SPECDEC__TOKEN_UNUSED)
+    if (!text.size || specdec__vocab_type_of(v, id, text) == SPECDEC__TOKEN_UNUSED)
         return 1;
     for (i = 0; i < SPECDEC__COUNT(begins); i++)
         if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
@@ -508,23 +507,29 @@ static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
 
 /* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
    longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
-   *first_different is the first id that differs (0 when the tokenizers are of different kinds). */
+   *first_different is the first id that differs (0 when the tokenizers are of different kinds). Both may have been only
+   counted. */
 static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
                                                   uint32_t *first_different)
 {
-    const specdec__vocab *longer = a->count > b->count ? a : b;
-    uint32_t id, shared = a->count < b->count ? a->count : b->count;
+    const specdec__vocab *longer = a->count > b->count ? a : b, *shorter = longer == a ? b : a;
+    const uint32_t shared = shorter->count;
+    size_t at = 0, other_at = 0;
+    uint32_t id;
 
     *first_different = 0;
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
+        const specdec__bytes text = specdec__vocab_next(longer, &at);
+
         *first_different = id;
         if (id < shared) {
-            specdec__bytes text = specdec__vocab_text(a, id), other = specdec__vocab_text(b, id);
+            const specdec__bytes other = specdec__vocab_next(shorter, &other_at);
+
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;
-        } else if (!specdec__vocab_is_padding(longer, id)) {
+        } else if (!specdec__vocab_is_padding(longer, id, text)) {
             return SPECDEC__VOCAB_DIFFERENT;
         }
     }

@@ -276,16 +276,28 @@ static int specdec__vocab_is_special(int type)
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
+/* The text of the token behind those that were asked for, in order of ids; *at is 0 before the first. This needs no
+   index: the vocabulary may have been only counted. */
+static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+{
+    specdec__bytes out;
+
+    out.size = (size_t)specdec__load_u64(v->texts + *at);
+    out.data = v->texts + *at + 8;
+    *at += 8 + out.size;
+    return out;
+}
+
 /* The token that is spelled so, or has this decimal id; -1: there is none. */
 static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
+    size_t i, at = 0;
     uint32_t id;
     int64_t number = 0;
-    size_t i;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_text(v, id);
+        specdec__bytes text = specdec__vocab_next(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
