@@ -7,11 +7,11 @@ STD = c99
 COMPILE = $(CC) -std=$(STD) -pthread -I. $(CPPFLAGS) $(CFLAGS)
 EXE = # how the name of a program ends
 
-PROGRAMS = $(filter-out cluster$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c)))))
+PROGRAMS = $(filter-out cluster$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c tools/lab/*.c)))))
 TESTS = $(patsubst tests/%.c,$(BUILD)/%$(EXE),$(sort $(wildcard tests/test_*.c)))
 FUZZERS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz_*.c)))
 PARTS = $(wildcard src/*.h src/*/*.h)
-HEADERS = specdec.h $(wildcard tools/*.h tests/*.h)
+HEADERS = specdec.h $(wildcard tools/*.h tools/lab/*.h tests/*.h)
 PAIR = -m examples/models/tiny-stories-target-q8_0.gguf -md examples/models/tiny-stories-draft-q8_0.gguf
 
 all: $(PROGRAMS:%=$(BUILD)/%)
@@ -46,7 +46,7 @@ help:
 # side by side. A source that names SPECDEC_IMPLEMENTATION has it inside; functions that it does not use are left out. Tests of
 # that kind share the kernels, unless they have none.
 INSIDE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION $(1))))
-ALONE = $(call INSIDE,examples/*.c tools/*.c tests/test_*.c)
+ALONE = $(call INSIDE,examples/*.c tools/*.c tools/lab/*.c tests/test_*.c)
 HALVES = $(filter-out $(call INSIDE,$(shell grep -l SPECDEC_NO_SIMD tests/test_*.c) /dev/null),$(call INSIDE,tests/test_*.c))
 # Tests that include the parts that they test.
 OF_PARTS = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l '"../src/\|test_quant\.c' tests/test_*.c)))
@@ -79,6 +79,9 @@ $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tools/%.c $(HEADERS) | $(BUILD)
+	$(LINK)
+
+$(BUILD)/%$(EXE): tools/lab/%.c $(HEADERS) | $(BUILD)
 	$(LINK)
 
 $(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)

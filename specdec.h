@@ -1306,6 +1306,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
+/* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
+   cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
+#if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)
+#define SPECDEC__UNSANITIZED
+#else
+#define SPECDEC__UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
+#endif
 /* What stands between these two runs once for a model, an engine or a call. gcc builds it for size, and without what
    moves values out of loops, doubles code to save a jump and restores registers before each last call: that makes code
    longer. On 32-bit ARM it would forget to align strings that other functions, built for speed, take to be aligned. */
@@ -5022,11 +5029,12 @@ SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, )
 
 /* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose
    assemblers know it), and whether other files see the tables. */
-#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
+#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define SPECDEC__AVXVNNI
 #endif
-#define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+#define SPECDEC__AVX512 \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
 #define SPECDEC__TABLE SPECDEC__OS_HIDDEN
 #else
@@ -5215,7 +5223,7 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__SSE41 __attribute__((target("sse4.1")))
+#define SPECDEC__SSE41 __attribute__((target("sse4.1"))) SPECDEC__UNSANITIZED
 
 /* Four float lanes. */
 typedef __m128 specdec__sse41_v;
@@ -33723,18 +33731,18 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
 {
     const V highest = X(set)(best), heat = X(set)(temperature), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
     float part[SPECDEC__LANES] = {0};
-    int i;
+    int i, k;
 
     for (i = 0; i < count; i += SPECDEC__LANES) {
         const int few = count - i < SPECDEC__LANES;
         const float *from = few ? part : logits + i;
         float *to = few ? part : p + i;
 
-        if (few)
-            memcpy(part, logits + i, (size_t)(count - i) * sizeof *part);
+        for (k = 0; few && i + k < count; k++)
+            part[k] = logits[i + k];
         X(store)(to, X(max)(X(sub)(X(exp)(X(div)(X(sub)(X(load)(from), highest), heat)), least), X(set)(0)));
-        if (few)
-            memcpy(p + i, part, (size_t)(count - i) * sizeof *part);
+        for (k = 0; few && i + k < count; k++)
+            p[i + k] = part[k];
     }
 }
 

@@ -97,7 +97,7 @@ for name_of_suite; do
     compilers) needs g++ clang && suite compilers bash .ci/compilers ;;
     options) suite options env JOBS=2 sh tests/run.sh tests/test_sizes.sh tests/test_options.sh tests/test_include.sh ;;
     full) suite full make -s check-full ;;
-    asan) suite asan quickly sanitized asan gcc -fsanitize=address test_conformance test_engine test_pool ;;
+    asan) suite asan quickly sanitized asan gcc "-fsanitize=address -DSPECDEC_SANITIZE_KERNELS" test_conformance test_engine test_pool ;;
     ubsan) suite ubsan quickly sanitized ubsan gcc "$both" test_model test_text test_quant test_quant_wide test_sample test_tree \
         test_tree_tables test_verify test_ngram test_ops_scalar test_program test_convert test_draft test_files_types test_save \
         test_compose:ranks ;;

@@ -50,7 +50,7 @@ if command -v python3 > /dev/null; then
     mkdir "$T/one" "$T/two"
     echo '{"prompt": "Once upon a time"}' > "$T/one/p.jsonl"
     echo '{"prompt": "Tom had a"}' > "$T/two/p.jsonl"
-    run python3 tools/compare_drafts.py -m $TARGET --mode 'n-grams=--spec ngram' --specdec "$B/specdec" --temps 0 -n 4 --state "$T/state" \
+    run python3 tools/lab/compare_drafts.py -m $TARGET --mode 'n-grams=--spec ngram' --specdec "$B/specdec" --temps 0 -n 4 --state "$T/state" \
         "$T/one/p.jsonl" "$T/two/p.jsonl"
     check "compare_drafts.py: files of the same name are two" [ "$status $(grep -o 'p.jsonl 0' "$T/state" | wc -l | tr -d ' ')" = "0 2" ]
 else

@@ -76,6 +76,13 @@
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
+/* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
+   cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
+#if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)
+#define SPECDEC__UNSANITIZED
+#else
+#define SPECDEC__UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
+#endif
 /* What stands between these two runs once for a model, an engine or a call. gcc builds it for size, and without what
    moves values out of loops, doubles code to save a jump and restores registers before each last call: that makes code
    longer. On 32-bit ARM it would forget to align strings that other functions, built for speed, take to be aligned. */

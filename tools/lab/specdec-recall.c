@@ -1,5 +1,5 @@
 /* specdec-recall - how often a model guesses its own next token when it sees only a part of a long text: which part is chosen by
-   one policy or another (tools/policies.h). A prompt is read and answered plainly; then, at each token of the answer, every
+   one policy or another (tools/lab/policies.h). A prompt is read and answered plainly; then, at each token of the answer, every
    small cache guesses the next one. It includes the header's implementation, as tests do: caches are not public.
    Chunks are chosen as the drafter "triforce" does it, anew for every few guesses; guesses follow the answer itself, in chains
    of up to 8 tokens. Counts, which are the same on every machine. */
@@ -9,7 +9,7 @@
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/measure.h"
-#include "tools/policies.h"
+#include "tools/lab/policies.h"
 
 enum { MAX_PROMPTS = 64, BUDGETS = 4, TEMPERATURES = 2, STEP = 8, BATCH = 64, STAGES = 3 };
 enum { LEAST = 2 * SPECDEC__KEYS }; /* tokens of a prompt */

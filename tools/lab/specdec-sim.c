@@ -161,7 +161,7 @@ static void trace_make(trace *t, double aligned, uint64_t seed, int tokens)
 
 /* --- machines ----------------------------------------------------------------------------------------------------- */
 
-/* A table of what a step costs. Cycles: of a block of 512 weights in Q4_0 for n columns, as tools/count-arm counts;
+/* A table of what a step costs. Cycles: of a block of 512 weights in Q4_0 for n columns, as tools/lab/count-arm counts;
    bandwidths: as published measurements of streaming reads have it. */
 typedef struct machine_table {
     const char *name;
