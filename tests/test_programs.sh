@@ -29,6 +29,10 @@ for program in specdec many specdec-bench specdec-tune specdec-recall specdec-si
     "$B/$program" --help > "$T/out"
     check "$program --help says that small models take fewer threads" grep -q '^  -t N .*all processors, fewer for small models' "$T/out"
 done
+for program in talk classify fork; do
+    run "$B/$program" --help
+    check "$program --help answers" [ $status -eq 0 -a "$(grep -c "^usage: $program MODEL.gguf" "$T/out")" -eq 1 ]
+done
 for program in hello talk classify fork; do
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
@@ -784,6 +788,16 @@ printf '%s\n' 'Once upon a' 'The little girl had a big red' > "$T/lines"
 "$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out"
 check "classify finds the label of the first line" grep -q '^time	[0-9.]*%	Once upon a$' "$T/out"
 check "classify finds the label of the second line" grep -q '^ball	[0-9.]*%	The little girl had a big red$' "$T/out"
+{ echo 'Once upon a'; echo; printf '%05000d\n' 1; } > "$T/lines"
+"$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out" 2> "$T/err"
+check "classify names the line that it refuses" says '^classify: line 3: '
+check "and writes the others" [ "$(wc -l < "$T/out")" -eq 2 ]
+{ echo 'Once upon a'; echo; echo time; } > "$T/lines"
+pair_bits tokenizer.ggml.add_bos_token 7 '\0000' | with_pairs "$T/no-bos.gguf" 1
+"$B/classify" "$T/no-bos.gguf" time ball dog < "$T/lines" > "$T/out" 2> "$T/err"
+check "classify names an empty line, behind which there is nothing to ask for" [ $? -ne 0 -a "$(cat "$T/err" | sed 's/: [^:]*$//')" = "classify: line 2" ]
+printf '%04095d\n' 7 | "$B/talk" $TARGET $DRAFT zephyr > "$T/out" 2> "$T/err"
+check "talk says that a terminal may have cut a line" says '4095 bytes'
 "$B/classify" $TARGET time "" < "$T/lines" > "$T/out" 2> "$T/err"
 check "classify takes no empty label" says 'empty label'
 for program in "talk $TARGET $DRAFT zephyr" "classify $TARGET time ball dog"; do
