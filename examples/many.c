@@ -163,6 +163,7 @@ static const char *prompt_messages(specdec *text, char *array)
         while (i < 3 && !(role && json_is(role, roles[i])))
             i++;
         m->role = (specdec_role)i;
+        m->special = 0;
         m->text = string_at(content, &m->length);
         if (i == 3 || !m->text)
             wrong = "a message needs a \"role\" (system, user or assistant) and a text as \"content\"";

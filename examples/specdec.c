@@ -185,6 +185,7 @@ static int complete(specdec *engine, const options *o, const char *prompt, size_
 static void add_message(specdec_message *messages, int *count, specdec_role role, const char *bytes, size_t length)
 {
     messages[*count].role = role;
+    messages[*count].special = 0;
     messages[*count].text = bytes ? bytes : "";
     messages[(*count)++].length = length;
 }
@@ -705,23 +706,22 @@ static int read_options(options *o, int argc, char **argv)
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the prompt is in this file; - is standard input. One newline at its end is dropped", 0, 0},
         {"--parse-special", PROGRAM_SWITCH, &o->special, NULL, "control tokens that -p and -f spell, such as <|fim_prefix|>, are read as such", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},
-        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
-        {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
-        {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
+        {"-t", PROGRAM_FIELD, c, "threads", NULL, 0, 0},
+        {"-c", PROGRAM_FIELD, c, "context", NULL, 0, 0},
+        {"-b", PROGRAM_FIELD, c, "batch", NULL, 0, 0},
         {"--temp", PROGRAM_REAL, &c->settings.sampling.temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
-        {"--top-k", PROGRAM_INTEGER, &c->settings.sampling.top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
-        {"--top-p", PROGRAM_REAL, &c->settings.sampling.top_p, "F", "sample among the best that hold this probability; 0 or 1: off (1)", 0, 1},
-        {"--min-p", PROGRAM_REAL, &c->settings.sampling.min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
-        {"--repeat-penalty", PROGRAM_REAL, &c->settings.sampling.repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
-        {"--repeat-last-n", PROGRAM_INTEGER, &c->settings.sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
+        {"--top-k", PROGRAM_FIELD, c, "top_k", NULL, 0, 0},
+        {"--top-p", PROGRAM_FIELD, c, "top_p", NULL, 0, 0},
+        {"--min-p", PROGRAM_FIELD, c, "min_p", NULL, 0, 0},
+        {"--repeat-penalty", PROGRAM_FIELD, c, "repetition_penalty", NULL, 0, 0},
+        {"--repeat-last-n", PROGRAM_FIELD, c, "repetition_window", NULL, 0, 0},
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
          "by the model itself; repetition (auto)", 0, 0},
-        {"--retrieval", PROGRAM_INTEGER, &c->retrieval, "N",
-         "tokens of a long text that --spec triforce looks at; auto: only with this; 0: an eighth of the context (0)", 0, 1 << 24},
-        {"--retrieval-chunk", PROGRAM_INTEGER, &c->retrieval_chunk, "N", "that are chosen together; 0: 8 (0)", 0, 64},
-        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)", 0, 64},
-        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)", 0, 32},
+        {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
+        {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
+        {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
+        {"--tree-depth", PROGRAM_FIELD, c, "tree_depth", NULL, 0, 0},
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
          "how guesses are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
          "--temp 0; the others: texts of the same distribution, of -md, -mh or two levels alone)", 0, 0},
@@ -735,14 +735,13 @@ static int read_options(options *o, int argc, char **argv)
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with; behind --load: when what was loaded is forgotten", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
-        {"--special", PROGRAM_SWITCH, &c->settings.show_special, NULL, "control tokens are written, too", 0, 0},
+        {"--special", PROGRAM_FIELD, c, "show_special", NULL, 0, 0},
         {"--no-echo", PROGRAM_NO, &o->echo, NULL, "the prompt is not written before its continuation", 0, 0},
-        {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
         {"--isa", PROGRAM_ISA, &c->isa, "NAME", "instruction set, see specdec-info; the text is the same with all (the best)", 0, 0},
-        {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
-        {"--no-mmap", PROGRAM_SWITCH, &c->target.copy, NULL,
-         "model files are read, not mapped: more memory, but they may change meanwhile", 0, 0},
-        {"--slide", PROGRAM_INTEGER, &c->settings.slide, "N", "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)", 0, 1 << 24},
+        {"--in-place", PROGRAM_FIELD, c, "weights_in_place", NULL, 0, 0},
+        {"--no-mmap", PROGRAM_FIELD, c, "target.copy", NULL, 0, 0},
+        {"--slide", PROGRAM_FIELD, c, "slide", NULL, 0, 0},
         {"--save", PROGRAM_TEXT, &o->save, "FILE", "where the text goes in the end, with what was computed for it", 0, 0},
         {"--load", PROGRAM_TEXT, &o->load, "FILE", "a text that was saved: the prompt follows it, without one it goes on", 0, 0},
         {"--stats", PROGRAM_TEXT, &o->stats, "FILE", "times and counts as JSON", 0, 0},

@@ -6,6 +6,9 @@
 #pragma clang diagnostic ignored "-Wunknown-warning-option" /* each of them came with some version */
 #pragma clang diagnostic ignored "-Wpadded"
 #pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#ifdef __cplusplus
+#pragma clang diagnostic ignored "-Wc++98-compat-pedantic" /* C++11 */
+#endif
 #endif
 
 /* strict -std=c99 hides POSIX; these must come before the first system header. */
@@ -32,8 +35,9 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
-   SPECDEC_FREESTANDING  the first three and SPECDEC_NO_ENCODERS at once; what gcc -Os makes of C then has no tables for
-                       unwinding in memory either
+   SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 6 KB less
+   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS, SPECDEC_NO_TEMPLATES and SPECDEC_NO_NAMES at once; what
+                       gcc -Os makes of C then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
    SPECDEC_NO_NEON32, SPECDEC_NO_RVV
                        without that instruction set: a processor that has it uses the best of the others. NEON32 is that
@@ -44,7 +48,8 @@ extern "C" {
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
+   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -325,7 +330,7 @@ typedef struct specdec_config {
       "tokens after a prompt, at most; 0: as many as the context holds (0)") \
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
       "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
-    X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; up to 8 times") \
+    X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
@@ -359,12 +364,12 @@ typedef struct specdec_config {
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
       "trees of a draft: from tables, or grown from its probabilities (auto)") \
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
-      "tokens of a text that triforce looks at; 0: an eighth of the context (0)") \
+      "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
     X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
     X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
       "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
     X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
-      "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)") \
+      "its levels; as many as tokens: a chain; 0: 5, auto: up to 12 (0)") \
     X("target", target.path, FILE, 0, 0, NULL, "the model: a GGUF file") \
     X("target.copy", target.copy, SWITCH, 0, 1, NULL, \
       "model files are read, not mapped: more memory, but they may change meanwhile") \
@@ -533,11 +538,12 @@ typedef struct specdec_message {
     specdec_role role;
     const char *text;
     size_t length; /* or SPECDEC_WHOLE_STRING */
+    int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
-   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   token of the context. A conversation that begins without a system message gets the one that the model's template has
+   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -700,6 +706,37 @@ SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t le
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
+
+/* Messages, and the format in which a model reads them. */
+typedef struct specdec_conversation {
+    const char *chat_format; /* NULL: as the model says */
+    const specdec_message *messages;
+    int count;
+} specdec_conversation;
+
+/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
+
+/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
+   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
+   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                               int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                               specdec_error *error);
+
+/* What a token is; they add up. */
+enum {
+    SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
+    SPECDEC_TOKEN_END = 2,          /* ends an answer */
+    SPECDEC_TOKEN_BEGIN = 4,        /* begins texts */
+    SPECDEC_TOKEN_USER_DEFINED = 8, /* is text that is always this token, wherever it is spelled */
+    SPECDEC_TOKEN_BYTE = 16,        /* stands for a byte that is in no other token */
+    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for what has no token */
+    SPECDEC_TOKEN_UNUSED = 64
+};
+
+/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
 /* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
@@ -927,12 +964,13 @@ typedef struct specdec_gguf {
     int strings_count;
 } specdec_gguf;
 
-/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure.
-   The memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors:
-   ARGUMENT, FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
+/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure:
+   each record, that no key and no tensor is there twice, that the data of tensors neither overlap nor leave gaps. The
+   memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors: ARGUMENT,
+   FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
 SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
 
-/* The value of a key, or the tensor of a name. Returns 1 when it is there (2: the name is there twice), else 0. */
+/* The value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
 SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
 SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
 
@@ -1007,7 +1045,7 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 
    A program that was compiled with the header of one version and linked with another one's object would hand over
    structures of other sizes. So the four calls that take a configuration are macros, too: they hand over the version
-   and the sizes that the caller was compiled with, and a difference is SPECDEC_ERROR_MISMATCH, before anything else is
+   and the layout that the caller was compiled with, and a difference is SPECDEC_ERROR_MISMATCH, before anything else is
    read. Bindings that call the functions ask specdec_check_layout or specdec_size_of first. */
 
 #define SPECDEC_STRUCTURES(X) \
@@ -1016,14 +1054,19 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
     X(specdec_field)
 
-/* Version and sizes, as one number. */
-#define SPECDEC__SQUARE(type) +(uint64_t)sizeof(type) * sizeof(type)
-#define SPECDEC_LAYOUT (((uint64_t)SPECDEC_VERSION_NUMBER << 32) SPECDEC_STRUCTURES(SPECDEC__SQUARE))
+/* Version, sizes and the places of a configuration's members, as one number. */
+#define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
+#define SPECDEC__PLACE(name, member, kind, low, high, words, help) +offsetof(specdec_config, member)
+#define SPECDEC__PLACE_OF_SETTINGS(name, member, kind, low, high, words, help) \
+    +offsetof(specdec_config, settings.member)
+#define SPECDEC_LAYOUT \
+    ((UINT64_C(1) << 32) * SPECDEC_VERSION_NUMBER SPECDEC_STRUCTURES(SPECDEC__SQUARE) \
+         SPECDEC_SETTINGS_FIELDS(SPECDEC__PLACE_OF_SETTINGS) SPECDEC_CONFIG_FIELDS(SPECDEC__PLACE))
 
 /* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
 SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
 
-/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none. */
+/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
 SPECDEC_DEF size_t specdec_size_of(const char *structure);
 
 SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,

@@ -309,7 +309,7 @@ check "what is no id is wrong usage" [ $status -eq 2 ]
 mkfifo "$T/lines"
 for signal in TERM:143 INT:130 HUP:129; do
     echo old > "$T/stats.json"
-    listening "$B/specdec" -m $DRAFT --chat --chat-format chatml --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
+    listening "$B/specdec" -m $DRAFT --chat --chat-format zephyr --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
     process=$!
     exec 4> "$T/lines"
     check "stats are written beside their file" until_true unfinished
@@ -320,7 +320,7 @@ for signal in TERM:143 INT:130 HUP:129; do
     check "${signal%:*}: nothing unfinished is left" no_part
     check "${signal%:*}: the old file stays" [ "$(cat "$T/stats.json")" = old ]
 done
-listening "$B/specdec" -m $TARGET --chat --chat-format chatml -n 100000 --slide 4 < "$T/lines" > "$T/out" 2> "$T/err" &
+listening "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 100000 --slide 4 < "$T/lines" > "$T/out" 2> "$T/err" &
 process=$!
 printf 'Tell me a story\nAnother one\n' > "$T/lines"
 check "a conversation from a pipe is answered" until_true test -s "$T/out"
@@ -377,7 +377,7 @@ check "and the file is the old one or complete" sh -c "[ \"\$(head -c 3 $T/kille
 # --- models that shrink while they are in use
 cp $DRAFT "$T/shrinks.gguf"
 rm -f "$T/out" # else what is there from before looks like a beginning
-"$B/specdec" -m "$T/shrinks.gguf" --in-place -t 1 --chat --chat-format chatml -n 8 --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
+"$B/specdec" -m "$T/shrinks.gguf" --in-place -t 1 --chat --chat-format zephyr -n 8 --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
 process=$!
 exec 4> "$T/lines"
 echo 'Tell me a story' >&4
@@ -393,7 +393,7 @@ check "nothing unfinished is left" no_part
 check "the old file stays" [ "$(cat "$T/stats.json")" = old ]
 cp $DRAFT "$T/shrinks.gguf"
 rm -f "$T/out"
-"$B/specdec" -m "$T/shrinks.gguf" --no-mmap -t 1 --chat --chat-format chatml -n 8 < "$T/lines" > "$T/out" 2> "$T/err" &
+"$B/specdec" -m "$T/shrinks.gguf" --no-mmap -t 1 --chat --chat-format zephyr -n 8 < "$T/lines" > "$T/out" 2> "$T/err" &
 process=$!
 exec 4> "$T/lines"
 echo 'Tell me a story' >&4

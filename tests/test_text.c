@@ -221,7 +221,7 @@ static size_t tokenize(const subject *s, const char *text, size_t length, int fl
     void *scratch = malloc(scratch_size);
 
     *tokens = (int32_t *)malloc(capacity * sizeof **tokens);
-    CHECK_EQUAL_INT(specdec__tokenize(&s->v, text, length, flags, *tokens, capacity, &count, scratch, scratch_size,
+    CHECK_EQUAL_INT(specdec__tokenize(&s->v, text, length, flags, NULL, *tokens, capacity, &count, scratch, scratch_size,
                                       NULL), SPECDEC_OK);
     CHECK(count <= capacity);
     free(scratch);
@@ -660,12 +660,12 @@ static void test_ends(void)
         close_subject(&s);
     }
 
-    TEST("an end token that a file has as user-defined is a control token all the same: no part of a text");
+    TEST("a chat format's token that a file has as user-defined is a control token all the same: no part of a text");
     r.types = gemma2_types;
     r.id = 261;
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
     CHECK(specdec__vocab_is_end(&s.v, 262));
-    CHECK(detokenize(&s, answer, 3, -1, 0, &text) == 16 && memcmp(text, "c<start_of_turn>", 16) == 0);
+    CHECK(detokenize(&s, answer, 3, -1, 0, &text) == 1 && text[0] == 'c');
     free(text);
     CHECK(detokenize(&s, answer, 3, -1, 1, &text) == 29);
     free(text);
@@ -998,7 +998,7 @@ static void exercise(const subject *s)
     unsigned char scratch[4096], out[64];
     int flags = (int)random_below(8);
 
-    specdec__tokenize(&s->v, text, length, flags, tokens, random_below(65), &count, scratch, random_below(4097), NULL);
+    specdec__tokenize(&s->v, text, length, flags, NULL, tokens, random_below(65), &count, scratch, random_below(4097), NULL);
     for (i = 0; i < 20; i++)
         specdec__token_bytes(&s->v, (int32_t)random_below(s->v.count + 2) - 1, (int)random_below(2), out,
                              random_below(65), &size, NULL);
@@ -1061,7 +1061,7 @@ static void test_limits(void)
         wanted = tokenize(&s, text, length, SPECDEC_TOKENIZE_SPECIAL, &all);
         for (capacity = 0; capacity < 64; capacity++) {
             char scratch[1024];
-            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL,
+            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL,
                                                       capacity ? tokens : NULL,
                                                       capacity, &count, scratch, sizeof scratch, NULL);
             CHECK(result == (capacity < wanted ? SPECDEC_ERROR_BUFFER : SPECDEC_OK) && count == wanted);
@@ -1070,7 +1070,7 @@ static void test_limits(void)
         TEST("too little scratch is an error, never a wrong result");
         for (scratch_size = 0; scratch_size <= specdec__tokenize_scratch(&s.v, length); scratch_size++) {
             char *scratch = (char *)malloc(scratch_size + 1);
-            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, tokens, 64,
+            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL, tokens, 64,
                                                       &count,
                                                       scratch + scratch_size % 2, scratch_size - scratch_size % 2,
                                                       NULL);
@@ -1080,7 +1080,7 @@ static void test_limits(void)
             free(scratch);
         }
         CHECK(enough > 0);
-        CHECK_EQUAL_INT(specdec__tokenize(&s.v, text, length, 0, tokens, 64, &count, NULL, 0, NULL),
+        CHECK_EQUAL_INT(specdec__tokenize(&s.v, text, length, 0, NULL, tokens, 64, &count, NULL, 0, NULL),
                         SPECDEC_ERROR_MEMORY);
         TEST("ids outside the vocabulary are refused");
         CHECK_EQUAL_INT(specdec__token_bytes(&s.v, -1, 0, NULL, 0, &count, NULL), SPECDEC_ERROR_ARGUMENT);
@@ -1102,6 +1102,7 @@ static void test_limits(void)
 
 static void test_small_properties(void)
 {
+    const specdec__bytes tool = {(const unsigned char *)"<tool>", 6};
     static builder b;
     const recipe *recipes[3];
     char text[512];
@@ -1119,7 +1120,7 @@ static void test_small_properties(void)
         TEST("merging gives what its definition gives");
         for (i = 0; i < 500; i++) {
             size_t length = random_text(text, random_below(50), i % 3 == 0);
-            if (!specdec__chat_contains(text, length, "<tool>")) /* the definition knows no special tokens */
+            if (specdec__text_search((const unsigned char *)text, 0, length, tool) == length) /* the definition knows no special tokens */
                 CHECK(agrees_with_slow(&s, text, length));
         }
         close_subject(&s);
@@ -1389,141 +1390,6 @@ static void test_stop(void)
                     SPECDEC_ERROR_BUFFER);
 }
 
-static void render(const char *format_name, const char *wanted, int with_system)
-{
-    static const specdec_message messages[] = {{SPECDEC_SYSTEM, "Be kind.", 8},
-                                                     {SPECDEC_USER, " Hi", 3},
-                                                     {SPECDEC_ASSISTANT, "Hello", 5}, {SPECDEC_USER, "Bye",
-                                                                                             3}};
-    const specdec__chat_format *format = specdec__chat_find(format_name, strlen(format_name));
-    const specdec__bytes end = {(const unsigned char *)"</s>", 4};
-    char out[512];
-    size_t needed = 0, again = 0, from = with_system ? 0 : 1;
-
-    CHECK(format != NULL);
-    if (!format)
-        return;
-    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, out, sizeof out, &needed,
-                                         NULL), SPECDEC_OK);
-    CHECK(needed == strlen(wanted) && memcmp(out, wanted, needed) == 0);
-    if (needed != strlen(wanted) || memcmp(out, wanted, needed) != 0)
-        fprintf(stderr, "%s: %.*s\n", format_name, (int)needed, out);
-    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, NULL, 0, &again, NULL),
-                    SPECDEC_ERROR_BUFFER);
-    CHECK(again == needed);
-    again = 0;
-    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, out, needed - 1, &again, NULL),
-                    SPECDEC_ERROR_BUFFER);
-}
-
-static void test_chat(void)
-{
-    static const char *const templates[][2] = {
-        {"phi3", "{{ bos_token }}{% for message in messages %}{{'<|' + message['role'] + '|>' + '\n' + "
-                 "message['content'] + '<|end|>\n' }}{% endfor %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
-        {"phi3", "{% if message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}"
-                 "{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
-        {"phi4-mini", "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endif %}{% endfor %}"
-                      "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}{{ eos_token }}{% endif %}"},
-        {"deepseek-r1", "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>' + content}}"
-                        "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think>\\n'}}"},
-        {"phi4", "{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"},
-        {"granite", "{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\n' }}"},
-        {"zephyr", "{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}"},
-        {"chatml", "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"},
-        {"chatml", "{{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning + '\\n</think>\\n\\n' + content }}"
-                   "{{- '<|im_start|>assistant\\n' }}{{- '<think>\\n\\n</think>\\n\\n' }}"},
-        {"chatml-think", "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}"
-                         "{{- '<|im_start|>assistant\\n<think>\\n' }}"},
-        {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"},
-        {"llama2", "{{ '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}{{ bos_token + '[INST] ' + content"},
-        {"mistral", "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}"},
-        {"mistral", "{{- ' [INST] ' + message['content'] + ' [/INST]' }} {{- ' ' + message['content'] + eos_token}}"},
-        {"mistral-v3", "{{- \"[AVAILABLE_TOOLS] [\" }} {{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}"
-                       "{{- \" \" + message[\"content\"]|trim + eos_token}}"},
-        {"mistral-v3", "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ ' ' + message['content'] + eos_token }}"},
-        {"mistral-v7", "{{ '[SYSTEM_PROMPT] ' + message['content'] + '[/SYSTEM_PROMPT]' }}"
-                       "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ ' ' + message['content'] + eos_token }}"},
-        {"tulu", "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + "
-                 "message['content'] }}\n{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + "
-                 "message['content'] + eos_token }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n"
-                 "{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}"},
-        {"tulu", "{{ '<|user|>\n' + message['content'] + '\n' }}{% elif message['role'] == 'assistant' %}"
-                 "{% if not loop.last %}{{ '<|assistant|>\n'  + message['content'] + eos_token + '\n' }}{% else %}"
-                 "{{ '<|assistant|>\n'  + message['content'] + eos_token }}{% endif %}"},
-        {"gemma", "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"}};
-    static const char *const others[] = { /* much as the above, and not the same: SmolVLM, Functionary v3.2, Apriel */
-        "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{{': '}}{{message['content']}}"
-        "<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
-        "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] + '<|eot_id|>' }}"
-        "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n>>>' }}",
-        "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think></think>'}}", /* DeepSeek V3.1 */
-        "{{- '<|user|>\\n' }}{{- message['content'] }}{{- '\\n<|end|>\\n' }}{{- '<|assistant|>\\n' -}}"};
-    specdec_message bad = {SPECDEC_USER, "x", 1};
-    const specdec__bytes none_at_all = {NULL, 0};
-    char out[8];
-    size_t i, needed = 0;
-    const int none = 7;
-
-    memcpy(&bad.role, &none, sizeof bad.role);
-    TEST("chat formats write what the models were trained on");
-    render("zephyr", "<|system|>\nBe kind.</s>\n<|user|>\n Hi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye</s>\n"
-                     "<|assistant|>\n", 1);
-    render("chatml", "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
-                     "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n", 0);
-    render("chatml-think", "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
-                           "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n<think>\n", 0);
-    render("llama3", "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-                     "<|start_header_id|>assistant<|end_header_id|>\n\n"
-                     "Hello<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
-                     "<|start_header_id|>assistant"
-                     "<|end_header_id|>\n\n", 0);
-    render("llama2", "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]", 1);
-    render("{% set content = '<<SYS>>\\n' + system_message %}{{ '[INST] ' + content.strip() + ' [/INST]' }}",
-           "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s>[INST] Bye [/INST]", 1);
-    render("mistral", "[INST]  Hi [/INST]Hello</s>[INST] Bye [/INST]", 0);
-    render("{{- ' [INST] ' + message['content'] + ' [/INST]' }}{{- ' ' + message['content'] + eos_token}}",
-           "[INST] Be kind.\n\n Hi [/INST] Hello</s>[INST] Bye [/INST]", 1);
-    render("mistral-v3", "[INST] Be kind.\n\n Hi[/INST] Hello</s>[INST] Bye[/INST]", 1);
-    render("mistral-v7", "[SYSTEM_PROMPT] Be kind.[/SYSTEM_PROMPT][INST]  Hi[/INST] Hello</s>[INST] Bye[/INST]", 1);
-    render("tulu", "<|system|>\nBe kind.\n<|user|>\n Hi\n<|assistant|>\nHello</s>\n<|user|>\nBye\n"
-                   "<|assistant|>\n", 1);
-    render("gemma", "<start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
-                    "<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n", 1);
-    render("phi3", "<|system|>\nBe kind.<|end|>\n<|user|>\n Hi<|end|>\n<|assistant|>\nHello<|end|>\n"
-                   "<|user|>\nBye<|end|>\n<|assistant|>\n", 1);
-    render("phi4-mini", "<|system|>Be kind.<|end|><|user|> Hi<|end|><|assistant|>Hello<|end|><|user|>Bye<|end|>"
-                        "<|assistant|>", 1);
-    render("phi4", "<|im_start|>system<|im_sep|>Be kind.<|im_end|><|im_start|>user<|im_sep|> Hi<|im_end|>"
-                   "<|im_start|>assistant<|im_sep|>Hello<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|>"
-                   "<|im_start|>assistant<|im_sep|>", 1);
-    render("granite", "<|start_of_role|>system<|end_of_role|>Be kind.<|end_of_text|>\n"
-                      "<|start_of_role|>user<|end_of_role|> Hi<|end_of_text|>\n"
-                      "<|start_of_role|>assistant<|end_of_role|>Hello<|end_of_text|>\n"
-                      "<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n"
-                      "<|start_of_role|>assistant<|end_of_role|>", 1);
-    render("deepseek-r1", "Be kind.<\xef\xbd\x9c" "User\xef\xbd\x9c> Hi<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>Hello</s>"
-                          "<\xef\xbd\x9c" "User\xef\xbd\x9c>Bye<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think>\n", 1);
-    render("{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>' + content}}{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>'}}",
-           "<\xef\xbd\x9c" "User\xef\xbd\x9c> Hi<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>Hello</s>"
-           "<\xef\xbd\x9c" "User\xef\xbd\x9c>Bye<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", 0);
-    TEST("templates are recognised, never run");
-    for (i = 0; i < SPECDEC__COUNT(templates); i++) {
-        const specdec__chat_format *format = specdec__chat_find(templates[i][1], strlen(templates[i][1]));
-        CHECK(format && strcmp(format->name, templates[i][0]) == 0);
-    }
-    CHECK(specdec__chat_find("{{ something else }}", 20) == NULL);
-    CHECK(specdec__chat_find("'<|user|>' + '<|end|>' + eos_token", 34) == NULL);
-    CHECK(specdec__chat_find("{{- \"[INST]\" + message[\"content\"] + \"[/INST]\" }}", 48) == NULL);
-    CHECK(specdec__chat_find("", 0) == NULL);
-    for (i = 0; i < SPECDEC__COUNT(others); i++)
-        CHECK(specdec__chat_find(others[i], strlen(others[i])) == NULL);
-    TEST("an unknown role is refused");
-    CHECK_EQUAL_INT(specdec__chat_render(&specdec__chat_formats[0], none_at_all, 0, &bad, 1, out, sizeof out, &needed,
-                                         NULL),
-                    SPECDEC_ERROR_ARGUMENT);
-}
-
 static void test_compare(void)
 {
     static builder b[3];
@@ -1599,7 +1465,6 @@ int main(void)
     test_mutations();
     test_stream();
     test_stop();
-    test_chat();
     test_compare();
     test_shared();
     test_digits_apart();

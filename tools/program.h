@@ -317,6 +317,7 @@ typedef enum program_kind {
     PROGRAM_REAL,     /* float in [low, high] */
     PROGRAM_SEED,     /* uint64_t; -1: from the clock */
     PROGRAM_CHOICE,   /* int: which of the words in `value`, "off|auto|draft" */
+    PROGRAM_FIELD,    /* specdec_config: the field that `value` names, which also has the help, unless there is one */
     PROGRAM_WORD      /* const char *: no flag but a word of its own; words fill their rows in order */
 } program_kind;
 
@@ -331,12 +332,9 @@ typedef struct program_flag {
     double low, high;
 } program_flag;
 
-/* The words behind --chat-format. */
-#define PROGRAM_CHAT_FORMATS "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|deepseek-r1"
-
-/* The words behind --spec, in the order of specdec_drafting. */
-#define PROGRAM_DRAFTER(NAME, kind, name) "|" name
-#define PROGRAM_DRAFTING "auto|off" SPECDEC_DRAFTERS(PROGRAM_DRAFTER)
+/* The words behind --chat-format, and those behind --spec. */
+#define PROGRAM_CHAT_FORMATS SPECDEC_CHAT_FORMATS
+#define PROGRAM_DRAFTING SPECDEC_DRAFTINGS
 
 static int program_whole(const char *text, char *end)
 {
@@ -377,6 +375,34 @@ static PROGRAM_UNUSED uint64_t program_clock_seed(void)
     uint64_t seed = (uint64_t)time(NULL) * 1000003u + (uint64_t)(1e9 * program_seconds()) + (uint64_t)getpid() * 7919u;
 
     return (seed ^ seed >> 32) * 0x9e3779b97f4a7c15u >> 32;
+}
+
+/* The field of a configuration that a flag sets; NULL: it sets something else. */
+static const specdec_field *program_field(const program_flag *flag)
+{
+    int i = 0;
+
+    if (flag->kind != PROGRAM_FIELD)
+        return NULL;
+    while (specdec_get_field(i) && strcmp(specdec_get_field(i)->name, flag->value) != 0)
+        i++;
+    return specdec_get_field(i);
+}
+
+/* What the help calls the value of a flag; NULL: it takes none. */
+static const char *program_value(const program_flag *flag)
+{
+    const specdec_field *field = program_field(flag);
+
+    if (!field)
+        return flag->value;
+    return field->words                            ? field->words
+           : field->kind == SPECDEC_FIELD_SWITCH   ? NULL
+           : field->kind == SPECDEC_FIELD_REAL     ? "F"
+           : field->kind == SPECDEC_FIELD_SEED     ? "S"
+           : field->kind == SPECDEC_FIELD_INTEGER  ? "N"
+           : field->kind == SPECDEC_FIELD_FILE     ? "FILE"
+                                                   : "TEXT";
 }
 
 /* Stores the value of a flag. Returns 0 when the flag does not take such a value. */
@@ -423,6 +449,7 @@ static int program_store(const program_flag *flag, const char *text)
         }
         *(uint64_t *)flag->out = strtoull(text, &end, 10);
         return program_whole(text, end) && *text >= '0' && *text <= '9';
+    case PROGRAM_FIELD: return !specdec_config_set((specdec_config *)flag->out, flag->value, text, NULL);
     case PROGRAM_CHOICE:
         *(int *)flag->out = program_choice(flag->value, text);
         return *(int *)flag->out >= 0;
@@ -440,16 +467,16 @@ static void program_help(const program_flag *flags, const char *usage, const cha
     printf("usage: %s %s\n\n", program_name, usage);
     for (; flags->name; flags++) {
         char left[192];
-        const char *line = flags->help;
+        const char *value = program_value(flags), *help = flags->help ? flags->help : program_field(flags)->help, *line = help;
         int size;
 
-        snprintf(left, sizeof left, "%s %s", flags->name, flags->value ? flags->value : "");
+        snprintf(left, sizeof left, "%s %s", flags->name, value ? value : "");
         if (strlen(left) > 23) {
             printf("  %s\n", left);
             left[0] = 0;
         }
         for (size = (int)strcspn(line, "\n"); ; size = (int)strcspn(line, "\n")) {
-            printf("  %-23s %.*s\n", line == flags->help ? left : "", size, line);
+            printf("  %-23s %.*s\n", line == help ? left : "", size, line);
             if (!line[size])
                 break;
             line += size + 1;
@@ -478,11 +505,16 @@ static int program_refuse_text(const program_flag *flag, const char *value)
 /* Says why a flag does not take a value. Returns PROGRAM_USAGE. */
 static int program_refuse(const program_flag *flag, const char *value)
 {
-    char what[240];
+    char what[SPECDEC_ERROR_TEXT_SIZE + 80];
+    specdec_error error;
 
     if (flag->kind == PROGRAM_TEXTS)
         return program_refuse_text(flag, value);
 
+    if (flag->kind == PROGRAM_FIELD && specdec_config_set((specdec_config *)flag->out, flag->value, value, &error)) {
+        snprintf(what, sizeof what, "%s%s", flag->name, error.text + strlen(flag->value));
+        return program_misused(what, "");
+    }
     if (flag->kind == PROGRAM_INTEGER)
         snprintf(what, sizeof what, "%s takes a whole number from %.0f to %.0f, not ", flag->name, flag->low,
                  flag->high);
@@ -546,6 +578,8 @@ static PROGRAM_UNUSED int program_read(const program_flag *flags, int argc, char
             *(const char **)flag->out = argv[i];
         } else if (flag->kind == PROGRAM_SWITCH || flag->kind == PROGRAM_NO) {
             *(int *)flag->out = flag->kind == PROGRAM_SWITCH;
+        } else if (flag->kind == PROGRAM_FIELD && !program_value(flag)) {
+            program_store(flag, "on");
         } else if (++i == argc) {
             return program_misused("a value is missing behind ", flag->name);
         } else if (!program_store(flag, argv[i])) {

@@ -126,6 +126,13 @@
 #define SPECDEC__CHATS 1
 #endif
 
+/* Whether chat templates are read, to see of which format they are. */
+#if defined(SPECDEC_NO_CHAT) || defined(SPECDEC_NO_TEMPLATES) || defined(SPECDEC_FREESTANDING)
+#define SPECDEC__TEMPLATES 0
+#else
+#define SPECDEC__TEMPLATES 1
+#endif
+
 /* Whether drafts that read the target's states are there. */
 #ifdef SPECDEC_NO_HEADS
 #define SPECDEC__HEADS 0

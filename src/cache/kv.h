@@ -22,11 +22,18 @@ typedef struct specdec__kv_type {
     int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
     int tiles;                       /* 1: keys and values are tiles of codes, 0: floats of some size */
     int halves;                      /* 1: half floats */
+    float key_fits, value_fits;      /* keys and values are stored as they are if they are finite times this */
 } specdec__kv_type;
+
+/* A float times this is finite if it is no larger than 1e16: the squares of a row of 2^20 such values have a finite
+   sum. */
+#define SPECDEC__SOUND 3.4e22f
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
 static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
-    {"f16", 16, 64, 0, 1}, {"f32", 16, 128, 0, 0}, {"q8_0", 32, 34, 1, 0}};
+    {"f16", 16, 64, 0, 1, 5.1945e33f, 5.1945e33f /* 65504 stays finite, 65520 does not */},
+    {"f32", 16, 128, 0, 0, SPECDEC__SOUND, SPECDEC__SOUND},
+    {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__SOUND}};
 
 typedef struct specdec__segment {
     int page, from, length; /* slots [from, from + length) of a page */

@@ -199,7 +199,7 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
-    const specdec__chat_format *chat;
+    specdec__chat chat;
     size_t memory_bytes;
 
     specdec__room room;
@@ -218,6 +218,7 @@ typedef struct specdec__engine {
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes) bits: which of it is plain text */
     size_t chat_bytes;
 
     specdec__context target;

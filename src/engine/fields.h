@@ -9,6 +9,13 @@
 
 SPECDEC__FOR_SIZE
 
+/* Whether there are fields by name. */
+#ifdef SPECDEC_NO_NAMES
+#define SPECDEC__NAMES 0
+#else
+#define SPECDEC__NAMES 1
+#endif
+
 #define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
     {name, SPECDEC_FIELD_##kind, settings, offsetof(specdec_config, member), sizeof(((specdec_config *)0)->member), \
      low, high, words, help},
@@ -22,7 +29,7 @@ const specdec_field *specdec_get_field(int i)
     static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
                                                SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
 
-    return i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+    return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
 /* The place of a text in words, "a|b"; -1: it is none of them. */
@@ -199,9 +206,9 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
     case SPECDEC_FIELD_FILE:
         memcpy(member, &text, sizeof text);
         return 1;
-    case SPECDEC_FIELD_POINTER:
-    default: return 0;
+    case SPECDEC_FIELD_POINTER: break;
     }
+    return 0;
 }
 
 /* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
@@ -214,6 +221,9 @@ static specdec_result specdec__field_set(void *block, size_t from, int settings,
 
     if (!block || !name)
         return specdec__is_missing(error);
+    if (!SPECDEC__NAMES)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
+                             "build");
     while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
         i++;
     if (!field)
@@ -249,8 +259,8 @@ specdec_result specdec_check_layout(uint64_t layout, specdec_error *error)
     if (version != SPECDEC_VERSION_NUMBER)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with specdec.h %d.%d.%d, this is "
                              "%s", version / 10000, version / 100 % 100, version % 100, SPECDEC_VERSION);
-    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with structures of other sizes than "
-                         "this specdec.h has");
+    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with structures of another layout "
+                         "than this specdec.h has");
 }
 
 size_t specdec_size_of(const char *structure)
@@ -265,7 +275,7 @@ size_t specdec_size_of(const char *structure)
     };
     size_t i;
 
-    for (i = 0; structure && i < SPECDEC__COUNT(sizes); i++)
+    for (i = 0; SPECDEC__NAMES && structure && i < SPECDEC__COUNT(sizes); i++)
         if (strcmp(sizes[i].name, structure) == 0)
             return sizes[i].size;
     return 0;

@@ -582,6 +582,20 @@ SPECDEC__LANE float X(total)(const float *x)
     return X(sum)(parts);
 }
 
+/* Whether x (count) times factor are all finite: then each times 0 is 0. */
+SPECDEC__LANE int X(sound)(const float *x, float factor, int count)
+{
+    V parts[SPECDEC__PARTS];
+    int i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        parts[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < count; i += 16)
+            parts[p] = X(add)(parts[p], X(mul)(X(mul)(X(load)(x + i), X(set)(factor)), X(set)(0)));
+    }
+    return X(sum)(parts) == 0;
+}
+
 /* x = a * x, elementwise. */
 SPECDEC__LANE void X(scale)(float *x, float a, int count)
 {

@@ -204,7 +204,7 @@ static void lay_out(recall *r, int prompt)
    wrong. */
 static int tokenize(recall *r, const char *prompt)
 {
-    specdec_message message = {SPECDEC_USER, NULL, SPECDEC_WHOLE_STRING};
+    specdec_message message = {SPECDEC_USER, NULL, SPECDEC_WHOLE_STRING, 0};
     const int32_t *tokens;
     specdec_result result;
 
