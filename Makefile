@@ -54,7 +54,7 @@ HALVES = $(filter-out $(call INSIDE,$(shell grep -l SPECDEC_NO_SIMD tests/test_*
 # Tests that include the parts that they test.
 OF_PARTS = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l '"../src/\|test_quant\.c' tests/test_*.c)))
 SHARING = $(filter-out $(ALONE) $(OF_PARTS),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))
-LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS) -lm
+LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
 
 $(BUILD):
 	@mkdir -p $@
@@ -75,17 +75,16 @@ $(BUILD)/test_conformance$(EXE): $(BUILD)/kernels.o
 $(BUILD)/test_conformance$(EXE): private LINK = $(COMPILE) -DSPECDEC_KERNELS_APART -o $@ $< $(BUILD)/kernels.o $(LDFLAGS)
 $(HALVES): $(BUILD)/kernels.o
 $(HALVES): private LINK = $(COMPILE) -DSPECDEC_STATIC -DSPECDEC_KERNELS_APART -o $@ $< $(BUILD)/kernels.o $(LDFLAGS)
-$(BUILD)/specdec-sim$(EXE) $(BUILD)/specdec-recall$(EXE): private LDFLAGS += -lm
 
 # The header itself needs no library; some of what uses it computes with the C library's mathematics.
 $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tools/%.c $(HEADERS) | $(BUILD)
-	$(LINK)
+	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tools/lab/%.c $(HEADERS) | $(BUILD)
-	$(LINK)
+	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
