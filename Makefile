@@ -113,7 +113,7 @@ BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
 
 test: all tests
 	@BUILD=$(BUILD) JOBS=2 sh tests/run.sh tests/test_parts.sh tests/test_sizes.sh tests/test_options.sh $(BESIDE_TESTS) tests/test_include.sh -- \
-	    $(filter-out $(BESIDE_TESTS),$(TESTS)) tests/test_programs.sh tests/test_files.sh tests/test_cluster.sh
+	    $(filter-out $(BESIDE_TESTS),$(TESTS)) tests/test_programs.sh tests/test_files.sh tests/test_cluster.sh tests/test_real.sh
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc

@@ -205,6 +205,16 @@ static void test_fallbacks(void)
     CHECK_EQUAL_INT(read_output(up, NULL, 0, NULL), number_of("Q4_1"));
     maker_free(&made);
 
+    TEST("Q5_K falls back to Q5_1");
+    make_rows(96, 512, 0);
+    write_input();
+    CHECK_EQUAL_INT(quantize("Q5_K_M"), PROGRAM_OK);
+    CHECK_EQUAL_INT(read_output(up, NULL, 0, NULL), number_of("Q5_1"));
+    CHECK_EQUAL_INT(read_output(v, NULL, 0, NULL), number_of("Q8_0"));
+    CHECK_EQUAL_INT(read_output(down, NULL, 0, NULL), number_of("Q5_K"));
+    CHECK(said("Q5_1 instead of Q5_K: 17 tensors") && said("Q8_0 instead of Q6_K: 2 tensors"));
+    maker_free(&made);
+
     TEST("weights that were Q5_0 stay so");
     make_rows(160, 320, 0);
     pass_through("Q5_0");
@@ -216,7 +226,7 @@ static void test_fallbacks(void)
 
 static void test_short_rows(void)
 {
-    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K_M"};
+    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M"};
     static const char name[] = "blk.0.ffn_down.weight"; /* rows of 48, which no blocks fit */
     size_t i;
 
@@ -226,7 +236,7 @@ static void test_short_rows(void)
     for (i = 0; i < sizeof types / sizeof *types; i++) {
         CHECK_EQUAL_INT(quantize(types[i]), PROGRAM_OK);
         CHECK_EQUAL_INT(read_output(name, NULL, 0, NULL), number_of("F16"));
-        CHECK(said(i < 5 ? "F16 instead of" : "F16 instead of Q6_K: 1 tensor whose") && said(i < 5 ? types[i] : "Q4_K"));
+        CHECK(said(i < 5 ? "F16 instead of" : "F16 instead of Q6_K: 1 tensor whose") && said(i < 5 ? types[i] : i == 5 ? "Q4_K" : "Q5_K"));
     }
     maker_free(&made);
 }
