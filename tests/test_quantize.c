@@ -195,6 +195,9 @@ static void test_fallbacks(void)
     CHECK_EQUAL_INT(quantize("Q4_K_M"), PROGRAM_OK);
     CHECK_EQUAL_INT(read_output(up, NULL, 0, &same), number_of("Q4_1"));
     CHECK(same == 1 && said("Q4_1 instead of Q4_K"));
+    CHECK_EQUAL_INT(quantize("Q5_K_M"), PROGRAM_OK);
+    CHECK_EQUAL_INT(read_output(up, NULL, 0, &same), number_of("Q4_1"));
+    CHECK(same == 1 && said("Q4_1 instead of Q5_K"));
     maker_free(&made);
 
     TEST("also if they came by way of F32");

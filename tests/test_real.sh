@@ -95,7 +95,10 @@ saves()
 # long NAME TOKENS: a text to the end of so long a context, with and without speculation, whatever the steps
 long()
 {
-    awk -v tokens="$2" 'BEGIN { for (i = 1; i * 8 < tokens * 0.95; i++) printf "%s item %c%c was sold.\n", i % 7 ? "The" : "Then", 65 + i % 26, 97 + i % 17 }' > "$T/long"
+    awk -v tokens="$2" 'BEGIN {
+        for (i = 1; i * 8 < tokens * 0.95; i++)
+            printf "%s item %c%c was sold.\n", i % 7 ? "The" : "Then", 65 + i % 26, 97 + i % 17
+    }' > "$T/long"
     count=$("$B/specdec-tokens" -m "$MODEL" -f "$T/long" | wc -w)
     check "$1: a long prompt nearly fills the context" [ "$count" -gt $(($2 * 3 / 4)) -a "$count" -lt "$2" ]
     "$B/specdec" -m "$MODEL" -f "$T/long" -c "$2" --no-echo --spec off -b 64 > "$T/plain" 2> "$T/err"

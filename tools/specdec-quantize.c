@@ -4,17 +4,17 @@
 
    Reads any type that specdec.h reads, writes GGUF v3. Metadata pairs are copied byte for byte, except
    general.file_type (set) and general.quantization_version (added when absent). One-dimensional tensors and those whose
-   name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices of Q4_0 and
-   Q4_K_M follow llama.cpp, but for attn_qkv:
-     Q4_0    Q4_0, but the output matrix (or the embedding that serves as one) Q6_K; Q4_1, Q5_0 and Q5_1 likewise
-     Q4_K_M, Q5_K_M  Q4_K or Q5_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the first and the last
-             eighth of the layers and in every third layer between
+   name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices follow
+   llama.cpp's types of the same names, but for attn_qkv:
+     Q4_0, Q4_1, Q5_0, Q5_1  that type, but the output matrix (or the embedding that serves as one) Q6_K
+     Q4_K_M, Q5_K_M          Q4_K or Q5_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the
+                             first and the last eighth of the layers and in every third layer between
    Tensors of integers are copied. --draft-vocab N writes a draft model with a short vocabulary: of the output matrix only
    the rows of the N tokens that occur most often in --counts, and a tensor d2t that names these tokens.
 
    Rows that are no multiple of 256 fall back from Q4_K to Q5_0 or Q4_1, from Q5_K to Q5_1, Q5_0 or Q4_1, whichever gives
-   rows of the tensor back best, and from Q6_K to Q8_0; those that are no multiple of 32 to F16. The summary counts them. Memory: the mapped input, two
-   rows of floats a thread and a few MB of output. */
+   rows of the tensor back best, and from Q6_K to Q8_0; those that are no multiple of 32 to F16. The summary counts them.
+   Memory: the mapped input, two rows of floats a thread and a few MB of output. */
 
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
@@ -223,7 +223,7 @@ static double squared_error(const job *j, const specdec_type *to)
 }
 
 /* The type that a tensor gets: the wanted one, or where rows are no whole number of its blocks, of the types that may
-   take its place the one that loses least. F16 is for rows that no blocks fit. */
+   take its place the one that loses least, of equals the smallest. F16 is for rows that no blocks fit. */
 static int choose_type(job *j, const char *wanted)
 {
     const uint64_t row = j->tensor.shape[0];
@@ -243,7 +243,7 @@ static int choose_type(job *j, const char *wanted)
             error = type.number == j->from.number ? 0 : squared_error(j, &type);
             if (error < 0)
                 return 0;
-            if (row % (uint64_t)j->to.block || error < least) {
+            if (row % (uint64_t)j->to.block || error < least || (error == least && type.bytes < j->to.bytes)) {
                 j->to = type;
                 least = error;
             }
