@@ -35,6 +35,8 @@ help:
 	@echo 'make pi        static specdec and specdec-bench to copy to a Raspberry Pi; needs aarch64-linux-gnu-gcc'
 	@echo 'make cluster   build/cluster, for a model on several machines; needs MPI (mpicc)'
 	@echo 'make windows   the programs and most tests built for Windows, the tests run; needs x86_64-w64-mingw32-gcc and wine'
+	@echo 'make install   header, programs, manual pages and what pkg-config and CMake ask for, below PREFIX (/usr/local), behind'
+	@echo '               DESTDIR; make uninstall removes them'
 	@echo 'make clean     removes build/'
 	@echo 'CC=clang CFLAGS="-O2 -g" BUILD=build/other and the like may be given.'
 
@@ -109,7 +111,8 @@ BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
 
 test: all tests
 	@BUILD=$(BUILD) JOBS=2 sh tests/run.sh tests/test_parts.sh tests/test_sizes.sh tests/test_options.sh $(BESIDE_TESTS) tests/test_include.sh -- \
-	    $(filter-out $(BESIDE_TESTS),$(TESTS)) tests/test_programs.sh tests/test_files.sh tests/test_cluster.sh
+	    $(filter-out $(BESIDE_TESTS),$(TESTS)) tests/test_programs.sh tests/test_files.sh tests/test_bindings.sh tests/test_install.sh \
+	    tests/test_cluster.sh
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc
@@ -241,9 +244,37 @@ bench: $(BUILD)/specdec-bench
 	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model): the small pair it is'
 	@$(BUILD)/specdec-bench $(or $(BENCH_MODELS),$(PAIR))
 
+# --- installing -------------------------------------------------------------------------------------------------------
+
+# Examples whose names say little elsewhere stay here.
+PREFIX = /usr/local
+INSTALLED = $(filter-out classify$(EXE) embedded$(EXE) fork$(EXE) hello$(EXE) talk$(EXE),$(PROGRAMS))
+VERSION = $(shell sed -n 's/^.define SPECDEC_VERSION "\(.*\)"/\1/p' specdec.h)
+UNDER = $(DESTDIR)$(PREFIX)
+PACKAGE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|'
+
+install: $(INSTALLED:%=$(BUILD)/%)
+	@mkdir -p '$(UNDER)/bin' '$(UNDER)/include' '$(UNDER)/share/man/man1' '$(UNDER)/share/pkgconfig' '$(UNDER)/share/cmake/specdec'
+	@for program in $(INSTALLED); do \
+	    page=$(BUILD)/$${program%$(EXE)}.1; source=`ls examples/$${program%$(EXE)}.c tools/$${program%$(EXE)}.c 2> /dev/null`; \
+	    sh tools/man.sh $(BUILD)/$$program $$source > $$page && install -m 755 $(BUILD)/$$program '$(UNDER)/bin' && \
+	    install -m 644 $$page '$(UNDER)/share/man/man1' || exit 1; done
+	@install -m 644 specdec.h '$(UNDER)/include'
+	@$(PACKAGE) tools/package/specdec.pc.in > $(BUILD)/specdec.pc
+	@$(PACKAGE) tools/package/specdec-config-version.cmake.in > $(BUILD)/specdec-config-version.cmake
+	@install -m 644 $(BUILD)/specdec.pc '$(UNDER)/share/pkgconfig'
+	@install -m 644 tools/package/specdec-config.cmake $(BUILD)/specdec-config-version.cmake '$(UNDER)/share/cmake/specdec'
+	@echo 'installed below $(UNDER)'
+
+uninstall:
+	@for program in $(INSTALLED); do rm -f '$(UNDER)/bin/'$$program '$(UNDER)/share/man/man1/'$${program%$(EXE)}.1; done
+	@rm -f '$(UNDER)/include/specdec.h' '$(UNDER)/share/pkgconfig/specdec.pc'
+	@rm -f '$(UNDER)/share/cmake/specdec/specdec-config.cmake' '$(UNDER)/share/cmake/specdec/specdec-config-version.cmake'
+	@rmdir '$(UNDER)/share/cmake/specdec' 2> /dev/null || true
+
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help header tests test cluster arm arm32 bigendian riscv pi windows fuzz demo model bench clean
+.PHONY: all install uninstall help header tests test cluster arm arm32 bigendian riscv pi windows fuzz demo model bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
