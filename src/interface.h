@@ -36,8 +36,8 @@ extern "C" {
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
    SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 6 KB less
-   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS and SPECDEC_NO_NAMES at once; what gcc -Os makes of C then
-                       has no tables for unwinding in memory either
+   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS, SPECDEC_NO_TEMPLATES and SPECDEC_NO_NAMES at once; what
+                       gcc -Os makes of C then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
    SPECDEC_NO_NEON32, SPECDEC_NO_RVV
                        without that instruction set: a processor that has it uses the best of the others. NEON32 is that
@@ -48,7 +48,8 @@ extern "C" {
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
+   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -143,7 +144,8 @@ typedef struct specdec_hooks {
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
+       lacks may spoil the text. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
@@ -172,17 +174,23 @@ typedef struct specdec_sampling {
     int bias_count;
 } specdec_sampling;
 
-#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+#define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
+#define SPECDEC_STOP_BYTES 2048 /* of so many bytes in all */
+#define SPECDEC_END_TOKENS 8    /* at once */
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
-   settings replace it. */
+/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
+   until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
                                                others, and the text goes on (see specdec_tokens); 0: it ends */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
+                                               that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
+                                               unknown ids are skipped */
+    int end_token_count;
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -293,7 +301,8 @@ typedef struct specdec_config {
     specdec_policy policy;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
-    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
+                                   to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
     const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
     specdec_hooks hooks;
@@ -303,8 +312,8 @@ typedef struct specdec_config {
 
    X(name, member, kind, low, high, words, help): a member of specdec_settings, or of specdec_config, and the name and
    kind of text that sets it. Whole and real numbers lie in [low, high], or are 0: the default. words: the texts that
-   are taken, in the order of the enumeration. FILE and WORD: the text itself stays the caller's, and must stay valid.
-   POINTER: no text can be that. Every member has a row. */
+   are taken, in the order of the enumeration. Strings stay the caller's, and must stay valid until the configuration or
+   the settings are used. POINTER: no text can be that. Every member has a row. */
 #define SPECDEC_SETTINGS_FIELDS(X) \
     X("temperature", sampling.temperature, REAL, 0, 1e6, NULL, \
       "temperature; 0: greedy, always the most probable token (0)") \
@@ -322,6 +331,8 @@ typedef struct specdec_config {
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
       "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
+    X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
+    X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
@@ -445,7 +456,7 @@ SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
    are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. */
+/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
@@ -498,11 +509,11 @@ SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, 
 /* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
    target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
    hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   what lies in the caller's memory: stop strings and biases. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
+   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
 SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file in the place of this one, of which stop strings and biases stay. If these are those of
-   the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
+/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
+   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
    or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
@@ -516,6 +527,10 @@ SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t 
    most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
 
+/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
+   for text that comes from strangers. */
+SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
+
 /* The same with token ids. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
 
@@ -525,11 +540,12 @@ typedef struct specdec_message {
     specdec_role role;
     const char *text;
     size_t length; /* or SPECDEC_WHOLE_STRING */
+    int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
-   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   token of the context. A conversation that begins without a system message gets the one that the model's template has
+   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -563,6 +579,13 @@ typedef enum specdec_stop {
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
+
+/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
+   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
+   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
+   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
+   changed then. */
+SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
    those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
@@ -685,6 +708,37 @@ SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t le
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
+
+/* Messages, and the format in which a model reads them. */
+typedef struct specdec_conversation {
+    const char *chat_format; /* NULL: as the model says */
+    const specdec_message *messages;
+    int count;
+} specdec_conversation;
+
+/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
+
+/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
+   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
+   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                               int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                               specdec_error *error);
+
+/* What a token is; they add up. */
+enum {
+    SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
+    SPECDEC_TOKEN_END = 2,          /* ends an answer */
+    SPECDEC_TOKEN_BEGIN = 4,        /* begins texts */
+    SPECDEC_TOKEN_USER_DEFINED = 8, /* is text that is always this token, wherever it is spelled */
+    SPECDEC_TOKEN_BYTE = 16,        /* stands for a byte that is in no other token */
+    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for what has no token */
+    SPECDEC_TOKEN_UNUSED = 64
+};
+
+/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
 /* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
@@ -912,12 +966,13 @@ typedef struct specdec_gguf {
     int strings_count;
 } specdec_gguf;
 
-/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure.
-   The memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors:
-   ARGUMENT, FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
+/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure:
+   each record, that no key and no tensor is there twice, that the data of tensors neither overlap nor leave gaps. The
+   memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors: ARGUMENT,
+   FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
 SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
 
-/* The value of a key, or the tensor of a name. Returns 1 when it is there (2: the name is there twice), else 0. */
+/* The value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
 SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
 SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
 
@@ -999,7 +1054,7 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
     X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
-    X(specdec_field)
+    X(specdec_conversation) X(specdec_field)
 
 /* Version, sizes and the places of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)

@@ -34,7 +34,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
+     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
 
    STEP BY STEP
 
@@ -78,10 +78,10 @@
 
      >>base/ base os pool lane op
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
-         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
+         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
@@ -117,6 +117,7 @@
 #include "kernel/x86.h"
 #include "kernel/sse41.h"
 #include "kernel/avx2.h"
+#include "kernel/avx2_multiply.h"
 #include "kernel/avx2_tiles.h"
 #include "kernel/avx512.h"
 #include "kernel/avx512_tiles.h"
@@ -140,6 +141,7 @@
 #include "text/tokenize.h"
 #include "text/decode.h"
 #include "text/stop.h"
+#include "text/template.h"
 #include "text/chat.h"
 #include "model/model.h"
 #include "model/facts.h"

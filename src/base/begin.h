@@ -18,6 +18,7 @@
 /* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
    underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
 #pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function" /* of parts that a test includes, parts only */
 #ifdef SPECDEC_KERNELS
 #pragma GCC diagnostic ignored "-Wunused-function" /* all but kernels */
 #endif

@@ -150,14 +150,19 @@ static void specdec__link_output(specdec__link *link)
 }
 
 /* The oldest run, which is back, is taken: its rows become logits. */
-static specdec_result specdec__link_take_in(specdec__link *link)
+static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
 {
     const specdec__wire_flight flight = link->flights[0];
+    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
 
-    if (!flight.doomed && !flight.result)
+    if (!result) {
         specdec__link_output(link);
+        result = specdec__forward_sound(link->context, 0, flight.rows, error);
+    } else {
+        specdec__fail(error, result, "cancelled");
+    }
     specdec__link_land(link);
-    return flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
+    return result;
 }
 
 /* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
@@ -190,7 +195,6 @@ static int specdec__link_any_cancelled(const specdec__link *link)
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
-    specdec_result result;
 
     for (;;) {
         while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
@@ -210,8 +214,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
         }
         specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
-    result = specdec__link_take_in(link);
-    return result ? specdec__fail(error, result, "cancelled") : SPECDEC_OK;
+    return specdec__link_take_in(link, error);
 }
 
 /* The order for the batch that the context has prepared. */

@@ -147,8 +147,14 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
         specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
     SPECDEC__STORE(&link->stop, 0);
     result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
+    if (!result && !*empty)
+        result = specdec__forward_sound(c, 0, n, &error);
     *empty |= result == SPECDEC_ERROR_CANCELLED;
-    if (link->failed.code || (result && result != SPECDEC_ERROR_CANCELLED))
+    if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
+        link->failed = error;
+        specdec__link_give_up(link);
+    }
+    if (link->failed.code)
         return 0;
     link->runs++;
     link->run_nodes += n;

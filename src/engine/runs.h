@@ -120,6 +120,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
+    specdec_error unsound;
     specdec_result result;
     double start, own;
 
@@ -137,9 +138,11 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     }
     pipe->longest = link->flights[0].longest;
     start = specdec__os_seconds();
-    result = specdec__link_take_in(link);
+    result = specdec__link_take_in(link, &unsound);
     own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->longest = own > pipe->longest ? own : pipe->longest;
+    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
+        return specdec__fail(error, result, "%s", unsound.text);
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
 }
 
@@ -153,19 +156,28 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
+/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+static void specdec__engine_keep(specdec__engine *e)
+{
+    specdec__stop_scan stop;
+
+    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+}
+
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
-    specdec_result result = specdec__engine_chat(e, error);
+    specdec_result result = specdec__engine_fork_tokens(e, error);
 
-    if (!result)
-        result = specdec__engine_fork_tokens(e, error);
     if (result)
         return result;
+    specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
+    specdec__engine_tell_chat(e);
     if (SPECDEC__CLUSTER && e->link) {
         e->ranks->pipe.kind = &specdec__ranks_kind;
         e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;
