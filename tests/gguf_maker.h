@@ -374,13 +374,19 @@ static inline void maker_name_token(maker *m, int id, const char *text, int type
         specdec__store_u32(types->value.data + 12 + 4 * (size_t)id, (uint32_t)type);
 }
 
+static const char *const maker_chat_tokens[] = {
+    "<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+    "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>",
+    "<start_of_turn>", "<end_of_turn>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]",
+    "<\xef\xbd\x9c" "User\xef\xbd\x9c>", "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"};
+
 /* Names tokens from id on as those of all chat formats; returns how many. */
 static inline int maker_name_chat_tokens(maker *m, int id, int type)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_chat_texts); i++)
-        maker_name_token(m, id + (int)i, specdec__vocab_chat_texts[i], type);
+    for (i = 0; i < SPECDEC__COUNT(maker_chat_tokens); i++)
+        maker_name_token(m, id + (int)i, maker_chat_tokens[i], type);
     return (int)i;
 }
 

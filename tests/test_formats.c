@@ -271,8 +271,8 @@ static const expected cases[] = {
     {NULL, "<s>", "{% endfor %}", 0, 0, 0, "not begun", NULL},
     {NULL, "<s>", "{{ messages | selectattr('role') }}", 0, 0, 0, "not known: selectattr", NULL},
     {NULL, "<s>", "{{ nothing.at.all }}", 0, 0, 0, "not defined", NULL},
-    {NULL, "<s>", "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", 0, 0, 0, "not known: a", NULL},
-    {NULL, "<s>", "{{ ((((((((1)))))))) }}", 0, 0, 0, "not understood", NULL},
+    {NULL, "<s>", "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", 0, 0, 0, "not understood", NULL},
+    {NULL, "<s>", "{{ (((((((((1))))))))) }}", 0, 0, 0, "not understood", NULL},
     {NULL, "<s>", "{% for a in messages %}{% for b in messages * 9 %}{% endfor %}{% endfor %}", 0, 0, 0, "number", NULL},
     {NULL, "<s>", "{{ 'never ends }}", 0, 0, 0, "no end", NULL},
     {NULL, "<s>", "{{ 1 % 0 }}", 0, 0, 0, "number", NULL},
@@ -501,8 +501,8 @@ static int chat_token(const char *text)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_chat_texts); i++)
-        if (strcmp(text, specdec__vocab_chat_texts[i]) == 0)
+    for (i = 0; i < SPECDEC__COUNT(maker_chat_tokens); i++)
+        if (strcmp(text, maker_chat_tokens[i]) == 0)
             return CHAT_TOKENS + (int)i;
     return -1;
 }
