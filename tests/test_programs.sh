@@ -20,7 +20,7 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
 done
-formats=$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"$/\1/p' tools/program.h)
+formats=$(sed -n '/^#define SPECDEC_CHAT_FORMATS/,/"$/p' specdec.h | tr -d '\n' | sed 's/[^"]*"\([^"]*\)"/\1/g')
 for program in specdec many specdec-bench specdec-tune specdec-recall; do
     "$B/$program" --help > "$T/out"
     check "$program --help names all chat formats" grep -qxF "  --chat-format $formats" "$T/out"
