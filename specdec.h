@@ -423,7 +423,9 @@ typedef struct specdec_config {
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
       "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
-    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
+    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
+    X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the text, too") \
+    X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
     X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
