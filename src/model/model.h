@@ -190,7 +190,7 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
-    specdec__chat chat;       /* as the template says */
+    const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
     specdec__gguf gguf;
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;

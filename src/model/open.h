@@ -164,13 +164,13 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
     specdec__chat_work *work;
 
-    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data) {
-        m->chat.failed = m->chat_template.data ? "SPECDEC_NO_TEMPLATES leaves reading it out of this build" : NULL;
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
-    }
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
-    if (arena->base && arena->used != SIZE_MAX)
-        specdec__chat_recognise(&m->chat, work, m->chat_template, &m->vocab);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
+    m->chat = &work->found;
     return SPECDEC_OK;
 }
 
