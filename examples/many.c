@@ -10,7 +10,7 @@ enum { HISTORY = 65536 }; /* tokens of finished texts that guesses are made from
 typedef struct options {
     specdec_config config;
     const char *file, *seen;
-    int limit, spec, in_order, ids;
+    int limit, spec, in_order, ids, special;
 } options;
 
 /* A line of the input, and what becomes of it. */
@@ -34,6 +34,8 @@ typedef struct work {
     specdec *engine;
     job *jobs;             /* (count) */
     char *copy;            /* of a line, to be decoded in place */
+    char *seen;            /* what was seen before: seen_size bytes; NULL: nothing */
+    size_t seen_size;
     int count, first, next, last;
     int streams, running;  /* texts at a time: at most, now */
     int done, failed;      /* jobs */
@@ -49,7 +51,7 @@ static void on_interrupt(int number)
     if (interrupted)
         program_die(number);
     interrupted = 1;
-    signal(SIGINT, on_interrupt);
+    signal(SIGINT, on_interrupt); /* Windows forgets it */
 }
 
 /* specdec_hooks.progress: a bar while the engine is made. */
@@ -157,6 +159,7 @@ static const char *prompt_messages(specdec *text, char *array)
         while (i < 3 && !(role && json_is(role, roles[i])))
             i++;
         m->role = (specdec_role)i;
+        m->special = 0;
         m->text = string_at(content, &m->length);
         if (i == 3 || !m->text)
             wrong = "a message needs a \"role\" (system, user or assistant) and a text as \"content\"";
@@ -167,8 +170,20 @@ static const char *prompt_messages(specdec *text, char *array)
     return wrong;
 }
 
+/* Prompts a job's text with plain text, or with one that may spell control tokens. Returns NULL, or what is wrong. */
+static const char *prompt_text(const options *o, const job *j, const char *text, size_t length)
+{
+    char where[40];
+
+    snprintf(where, sizeof where, "line %d: ", j->number);
+    if (!o->special)
+        program_note_control(specdec_get_model(j->text), text, length, where);
+    return (o->special ? specdec_prompt_special : specdec_prompt)(j->text, text, length) ? specdec_error_text(j->text)
+                                                                                        : NULL;
+}
+
 /* Prompts a job's text with what stands in a copy of its line. Returns NULL, or what is wrong with the line. */
-static const char *prompt_line(job *j, char *line)
+static const char *prompt_line(const options *o, job *j, char *line)
 {
     char *object = json_space(line), *behind = json_skip(object, JSON_NESTED), *id, *prompt, *messages;
     const char *text;
@@ -188,7 +203,7 @@ static const char *prompt_line(job *j, char *line)
     text = string_at(prompt, &length);
     if (!text)
         return "\"prompt\" is no text";
-    return specdec_prompt(j->text, text, length) ? specdec_error_text(j->text) : NULL;
+    return prompt_text(o, j, text, length);
 }
 
 /* Opens a text for a job and prompts it. What Ctrl-C stops here is not begun. */
@@ -201,7 +216,7 @@ static void begin(work *w, job *j)
     w->running++;
     memcpy(w->copy, j->line, j->length);
     w->copy[j->length] = 0;
-    wrong = prompt_line(j, w->copy);
+    wrong = prompt_line(w->o, j, w->copy);
     specdec_tokens(j->text, NULL, &j->prompted);
     j->stop = "limit";
     if (wrong && interrupted)
@@ -298,6 +313,7 @@ static int read_jobs(work *w, char *input, size_t length)
 
         stop = (char *)memchr(line, '\n', (size_t)(end - line));
         stop = stop ? stop : end;
+        line += program_mark(line, (size_t)(stop - line));
         *stop = 0;
         j->line = line;
         j->length = (size_t)(stop - line);
@@ -309,26 +325,12 @@ static int read_jobs(work *w, char *input, size_t length)
     return w->jobs && w->copy ? PROGRAM_OK : program_failed("out of memory", "");
 }
 
-/* Loads what was seen before, if there is such a file. Returns a status. */
-static int load_seen(specdec *engine, const char *path)
+/* Loads what was seen before. Returns a status. */
+static int load_seen(const work *w)
 {
-    FILE *file = program_open(path);
-    size_t size;
-    char *data;
-    int status;
-
-    if (!file && errno == ENOENT)
+    if (!w->seen || !specdec_load_seen(w->engine, w->seen, w->seen_size))
         return PROGRAM_OK;
-    if (file)
-        fclose(file);
-    data = program_read_file(path, &size);
-    status = data ? PROGRAM_OK : PROGRAM_FAILED;
-    if (data && specdec_load_seen(engine, data, size)) {
-        fprintf(stderr, "%s: %s: %s\n", program_name, path, specdec_error_text(engine));
-        status = PROGRAM_FAILED;
-    }
-    free(data);
-    return status;
+    return program_refused(w->o->seen, specdec_error_text(w->engine));
 }
 
 /* Writes what was seen. Returns a status. */
@@ -346,7 +348,7 @@ static int save_seen(specdec *engine, program_output *out)
     if (!status)
         program_output_write(out, data, size);
     free(data);
-    return status ? status : program_output_close(out);
+    return status ? status : program_output_end(out);
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -372,7 +374,7 @@ static specdec *make_engine(specdec_config *c)
     return engine;
 }
 
-/* Does all jobs. Returns a status. */
+/* Does all jobs. Returns a status; a job without an answer is no failure of the others. */
 static int many(options *o, work *w, program_output *seen)
 {
     double start;
@@ -383,7 +385,7 @@ static int many(options *o, work *w, program_output *seen)
     w->engine = make_engine(&o->config);
     if (!w->engine)
         return interrupted ? 128 + SIGINT : PROGRAM_FAILED;
-    status = o->seen ? load_seen(w->engine, o->seen) : PROGRAM_OK;
+    status = load_seen(w);
     start = program_seconds();
     if (!status)
         run(w);
@@ -391,12 +393,12 @@ static int many(options *o, work *w, program_output *seen)
     if (!status && isatty(STDERR_FILENO))
         fprintf(stderr, "[%d lines, %d without an answer; %lld tokens, %.1f a second]\n", w->done, w->failed, w->tokens,
                 (double)w->tokens / (program_seconds() - start));
+    if (w->lost)
+        status = w->lost == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the lines: ", strerror(w->lost));
     if (!status && o->seen)
         status = save_seen(w->engine, seen);
     specdec_deinit(w->engine);
-    if (w->lost)
-        return w->lost == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the lines: ", strerror(w->lost));
-    return status ? status : interrupted ? 128 + SIGINT : w->failed ? PROGRAM_FAILED : PROGRAM_OK;
+    return !status && interrupted ? 128 + SIGINT : status;
 }
 
 static int read_options(options *o, int argc, char **argv)
@@ -411,6 +413,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
         {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
          "answers come in the order of the lines, not as they are done", 0, 0},
+        {"--parse-special", PROGRAM_SWITCH, &o->special, NULL,
+         "control tokens that prompts spell, such as <|fim_prefix|>, are read as such", 0, 0},
         {"--ids", PROGRAM_SWITCH, &o->ids, NULL, "lines hold the token ids of prompt and answer, too", 0, 0},
         {"--seen", PROGRAM_TEXT, &o->seen, "FILE",
          "what was written is kept here, and guessed from the next time", 0, 0},
@@ -430,12 +434,12 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &s->repetition_window, "N",
          "tokens it looks back; -1: all (64)", -1, 1 << 24},
-        {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed (0)", 0, 0},
+        {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
          "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
          "by the model itself; repetition (auto)", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "of lines with messages (as the model says)", 0, 0},
-        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 256, 8},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
@@ -445,6 +449,7 @@ static int read_options(options *o, int argc, char **argv)
     c->history = HISTORY;
     c->fork_token = ""; /* a child would take a place that a line is meant for */
     c->hooks.progress = on_progress;
+    c->hooks.log = program_warn;
     status = program_read(flags, argc, argv, "many", "-m MODEL.gguf [-md DRAFT.gguf] -f FILE.jsonl [flags]",
                           "Lines in: {\"id\": any, \"prompt\": \"...\"}, or with \"messages\": [{\"role\": \"user\",\n"
                           "\"content\": \"...\"}] in place of the prompt. Lines out: {\"id\", \"text\", \"tokens\", \"stop\"}, or\n"
@@ -474,7 +479,7 @@ int main(int argc, char **argv)
     static work w;
     program_output seen = PROGRAM_NO_OUTPUT;
     const char *inputs[5] = {NULL, NULL, NULL, NULL, NULL};
-    int count = 0;
+    int count = 0, absent = 0;
     char *input;
     size_t length;
     int status = read_options(&o, argc, argv);
@@ -492,14 +497,18 @@ int main(int argc, char **argv)
         inputs[count++] = o.config.heads.path;
     input = program_read_file(o.file, &length);
     status = input ? read_jobs(&w, input, length) : PROGRAM_FAILED;
+    w.seen = !status && o.seen ? program_read_regular(o.seen, &w.seen_size, &absent) : NULL;
+    if (!status && o.seen && !w.seen && !absent)
+        status = PROGRAM_FAILED;
     if (!status && o.seen)
         status = program_output_open(&seen, o.seen, inputs);
-    signal(SIGINT, on_interrupt);
+    program_on_interrupt(on_interrupt);
     if (!status)
         status = many(&o, &w, &seen);
-    program_output_drop(&seen);
+    status = program_finish(status);
     free(w.jobs);
     free(w.copy);
+    free(w.seen);
     free(input);
-    return status;
+    return !status && w.failed ? PROGRAM_FAILED : status;
 }

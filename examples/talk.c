@@ -33,7 +33,7 @@ static int command(specdec *engine, const char *line)
 /* Asks, and writes the answer as it comes. */
 static specdec_result answer(specdec *engine, const char *question)
 {
-    const specdec_message message = {SPECDEC_USER, question, SPECDEC_WHOLE_STRING};
+    const specdec_message message = {SPECDEC_USER, question, SPECDEC_WHOLE_STRING, 0};
     specdec_result result = specdec_chat(engine, &message, 1);
     specdec_text piece;
 

@@ -34,7 +34,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
+     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
 
    STEP BY STEP
 
@@ -78,17 +78,17 @@
 
      >>base/ base os pool lane op
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
-         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
+         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save */
+         api api_model api_functions fields save */
 
 #ifndef SPECDEC__ISA
 
@@ -117,6 +117,7 @@
 #include "kernel/x86.h"
 #include "kernel/sse41.h"
 #include "kernel/avx2.h"
+#include "kernel/avx2_multiply.h"
 #include "kernel/avx2_tiles.h"
 #include "kernel/avx512.h"
 #include "kernel/avx512_tiles.h"
@@ -140,6 +141,7 @@
 #include "text/tokenize.h"
 #include "text/decode.h"
 #include "text/stop.h"
+#include "text/template.h"
 #include "text/chat.h"
 #include "model/model.h"
 #include "model/facts.h"
@@ -197,6 +199,7 @@
 #include "engine/api.h"
 #include "engine/api_model.h"
 #include "engine/api_functions.h"
+#include "engine/fields.h"
 #include "engine/save.h"
 #include "base/end.h"
 #endif /* SPECDEC_IMPLEMENTED */

@@ -45,3 +45,11 @@ report()
     echo "$1: $passed passed, $failed failed, $skipped skipped"
     [ $failed -eq 0 ]
 }
+# listening COMMAND...: runs it, to be put into the background, with SIGINT as at a terminal: what a shell puts there ignores it
+listening()
+{
+    [ -x "$T/listening" ] || printf '%s\n' '#include <signal.h>' '#include <unistd.h>' \
+        'int main(int c, char **v) { signal(SIGINT, SIG_DFL); return c < 2 || execvp(v[1], v + 1); }' |
+        ${CC:-cc} -D_DEFAULT_SOURCE -x c -o "$T/listening" - || return 1
+    exec "$T/listening" "$@"
+}

@@ -376,8 +376,7 @@ static void draw_config(world *w)
     static const specdec_drafting draftings[] = {SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL,
                                                  SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
     static const char *const kv[] = {NULL, "f32", "q8_0"};
-    static const char *const chats[] = {NULL, "chatml", "zephyr", "llama2", "llama3", "mistral", "gemma", "phi3",
-                                        "phi4", "phi4-mini", "granite"};
+    static const char *const chats[] = {NULL, "zephyr", "llama2", "mistral", "tulu"}; /* whose tokens all models have */
     specdec_config *c = &w->subject.config;
     int target, draft, named;
 
@@ -655,6 +654,7 @@ static void call_chat(world *w)
     for (i = 0; i < 65; i++) {
         messages[i].role = (specdec_role)(i % 2 ? SPECDEC_ASSISTANT : SPECDEC_USER);
         messages[i].text = text;
+        messages[i].special = i % 3 == 0;
         messages[i].length = make_text(w, text, (size_t)dice(w, 12));
     }
     expected = count == 0 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;

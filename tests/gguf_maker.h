@@ -19,6 +19,7 @@ typedef struct maker_recipe {
     int window;               /* where the architecture has one [24] */
     int long_rope;            /* not 0: short and long factors, long from this context on */
     int scales;               /* not 0: scales and caps of its own */
+    int apart;                /* not 0: where an architecture's files have fused tensors, single ones instead */
     int types[4];             /* of matrices, in turn: GGML type + 1, so that 0 ends the list [F32] */
     int embedding_type;       /* + 1 [the first of types] */
     int output_type;          /* + 1; 0: tied to the embedding */
@@ -352,6 +353,37 @@ static inline void maker_vocab(maker *m, int vocab)
     maker_bool(m, "tokenizer.ggml.add_bos_token", 1);
 }
 
+/* Gives a token another text and type. */
+static inline void maker_name_token(maker *m, int id, const char *text, int type)
+{
+    maker_buffer *texts = &maker_find_pair(m, "tokenizer.ggml.tokens")->value;
+    maker_pair *types = maker_find_pair(m, "tokenizer.ggml.token_type");
+    maker_buffer rest = {NULL, 0, 0};
+    size_t at = 12;
+    int i;
+
+    for (i = 0; i < id; i++)
+        at += 8 + (size_t)specdec__load_u64(texts->data + at);
+    maker_put(&rest, texts->data + at + 8 + specdec__load_u64(texts->data + at),
+              texts->size - at - 8 - (size_t)specdec__load_u64(texts->data + at));
+    texts->size = at;
+    maker_put_string(texts, text, strlen(text));
+    maker_put(texts, rest.data, rest.size);
+    free(rest.data);
+    if (types)
+        specdec__store_u32(types->value.data + 12 + 4 * (size_t)id, (uint32_t)type);
+}
+
+/* Names tokens from id on as those of all chat formats; returns how many. */
+static inline int maker_name_chat_tokens(maker *m, int id, int type)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_chat_texts); i++)
+        maker_name_token(m, id + (int)i, specdec__vocab_chat_texts[i], type);
+    return (int)i;
+}
+
 /* The row of an architecture. */
 static inline const specdec__architecture *maker_architecture(const maker_recipe *r)
 {
@@ -451,6 +483,14 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
     }
 }
 
+/* Whether an architecture's files have fused tensors of this kind. */
+static inline int maker_fused(const maker_recipe *r, int f)
+{
+    const int phi3 = strcmp(r->architecture, "phi3") == 0;
+
+    return !r->apart && ((f == 0 && phi3) || (f == 3 && (phi3 || strcmp(r->architecture, "glm4") == 0)));
+}
+
 /* Tensors of layer i; *made: how many matrices there are. */
 static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_count, int *made)
 {
@@ -471,8 +511,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         snprintf(name, sizeof name, "blk.%d.%s", i, mixed ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
         rows = size[specdec__matrix_table[j].rows];
         for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++)
-            if (a->fused >> f & 1 && specdec__fused_table[f].first == j) {
-                snprintf(name, sizeof name, "blk.%d.%s", i, specdec__fused_table[f].suffix);
+            if (maker_fused(r, f) && specdec__fused_table[f].matrix == j) {
+                snprintf(name, sizeof name, "blk.%d.%s", i, specdec__fused_table[f].weight);
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }

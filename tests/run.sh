@@ -19,7 +19,7 @@ if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
         first=$status
         $limit $run "$3" > "$log" 2>&1
         status=$?
-        echo "(after it had ended with status $first once)" >> "$log"
+        echo "TRIED TWICE: $3, the first time it ended with status $first" | tee -a "$log" > "$log.twice"
     fi
     took=$(($(date +%s) - began))
     [ $took -lt 10 ] || echo "($took s)" >> "$log"
@@ -59,6 +59,7 @@ tell()
             [ "${counts#* }" = 0 ] || grep 'FAILED' "$log" | head -n 10 | sed "s|^|$test: |" >> "$logs/again"
         fi
     done
+    cat "$logs"/*.twice 2> /dev/null
     [ ! -e "$logs/again" ] || { echo "What failed, once more:"; cat "$logs/again"; }
     echo "$passed passed, $failed failed"
     [ $failed -eq 0 ]

@@ -1368,10 +1368,14 @@ static void test_chat(void)
 {
     static answer a, b;
     specdec_config c = config_of(PLAIN, NOISY);
-    specdec_message list[2] = {{SPECDEC_SYSTEM, "be kind", SPECDEC_WHOLE_STRING}, {SPECDEC_USER, "hello there", 5}};
+    specdec_message list[2] = {{SPECDEC_SYSTEM, "be kind", SPECDEC_WHOLE_STRING, 0},
+                               {SPECDEC_USER, "hello there", 5, 0}};
     static const char *const formats[] = {"zephyr", "chatml", "chatml-think", "llama2", "llama3", "mistral", "gemma", "phi3",
                                           "phi4", "phi4-mini", "granite", "mistral-v3", "mistral-v7", "tulu",
                                           "deepseek-r1"};
+    maker_recipe r;
+    maker_buffer *file;
+    maker m;
     session s;
     int i;
 
@@ -1382,6 +1386,12 @@ static void test_chat(void)
     c.chat_format = "nonsense";
     CHECK(open_session(&s, &c) == SPECDEC_ERROR_ARGUMENT);
     close_session(&s);
+    memset(&r, 0, sizeof r);
+    maker_begin(&m, &r);
+    maker_name_chat_tokens(&m, 270, 3);
+    file = maker_write(&m);
+    c.target.data = c.draft.data = file->data;
+    c.target.size = c.draft.size = file->size;
     for (i = 0; i < COUNT(formats); i++) {
         int k;
 
@@ -1404,6 +1414,7 @@ static void test_chat(void)
         }
         CHECK(same_answer(&a, &b));
     }
+    maker_free(&m);
 }
 
 /* A conversation at once, and the same in two calls with the answer's tokens between them: equal behind the answer's end
@@ -1411,7 +1422,7 @@ static void test_chat(void)
 static void check_second_turn(const char *format, int strips)
 {
     static const int32_t reply[] = {100, 2}; /* and the end token */
-    specdec_message list[3] = {{SPECDEC_USER, "one", 3}, {SPECDEC_ASSISTANT, "x", 1}, {SPECDEC_USER, "two", 3}};
+    specdec_message list[3] = {{SPECDEC_USER, "one", 3, 0}, {SPECDEC_ASSISTANT, "x", 1, 0}, {SPECDEC_USER, "two", 3, 0}};
     specdec_config c = config_of(PLAIN, -1);
     static answer whole, parts;
     int turn, i;
@@ -1421,6 +1432,7 @@ static void check_second_turn(const char *format, int strips)
 
     memset(&r, 0, sizeof r);
     maker_begin(&m, &r);
+    maker_name_chat_tokens(&m, 270, 3);
     if (strips)
         maker_text(&m, "general.name", "Phi3");
     file = maker_write(&m);

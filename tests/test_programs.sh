@@ -44,6 +44,11 @@ done <<'END'
 -p a --save absent/out --stats absent/out
 -p a --save -
 -p a --tree-size 1
+-p a --top-k 1.5
+-p a --top-p 0,9
+-p a --kv f16|f32
+-p a --slide -1
+-p a --in-place=1
 -p a --tree-depth 1
 -p a --retrieval 15
 -p a --policy dynamic --verify sequoia
@@ -55,7 +60,8 @@ done <<'END'
 -p a --temp -1
 -p a --temp nan
 -p a --top-p 1.5
--p a --seed -1
+-p a --seed -2
+-p a --chat --parse-special
 -p a --spec sometimes
 -p a --spec draft
 -p a --spec heads
@@ -105,7 +111,18 @@ for flags in "-c 4 -n 3" "--chat"; do
 done
 run "$B/specdec" -m $TARGET -p a --stop ''
 check "an empty stop string is wrong usage" [ $status -eq 2 ]
-check "which names the flag" says '^specdec: --stop takes'
+check "which says what is wrong" says '^specdec: --stop takes 1 to 256 bytes, and this is empty$'
+run "$B/specdec" -m $TARGET -p a --stop "$(printf '%0257d' 1)"
+check "so is one that is too long" [ $status -eq 2 ]
+check "which says how long it is" says '^specdec: --stop takes 1 to 256 bytes, and this has 257$'
+run "$B/many" -m $TARGET -f - $(printf -- '--stop %s ' $(seq 32)) --stop last
+check "one stop string too many is named" says '^many: --stop may be given 32 times, and this is one more: last$'
+for flags in "-n" "--temp" "--seed" "--spec" "--chat-format" "--isa"; do
+    run "$B/specdec" -m $TARGET -p a $flags ''
+    check "an empty value is called so: $flags" [ $status -eq 2 -a "$(grep -c "^specdec: $flags .*not an empty text$" "$T/err")" -eq 1 ]
+done
+run "$B/specdec" -m $TARGET ''
+check "so is an empty word" says '^specdec: what is this for? an empty text$'
 for flags in "--isa nonsense" "--kv f64"; do
     for program in "specdec -p a" "specdec-bench" "specdec-logits --tokens 1 -o $T/x.f32" "specdec-info"; do
         # shellcheck disable=SC2086
@@ -245,7 +262,7 @@ check "speculation takes fewer steps" grep -q '"steps":[1-4][0-9],' "$T/stats.js
 
 # --- Ctrl-C
 rm -f "$T/out"
-"$B/specdec" -m $TARGET -p "Once upon a time" -c 20000 --temp 5 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
+listening "$B/specdec" -m $TARGET -p "Once upon a time" -c 20000 --temp 5 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
 process=$!
 tries=0
 while [ ! -s "$T/out" ] && [ $tries -lt 30 ]; do
@@ -257,19 +274,24 @@ wait $process
 check "Ctrl-C ends the text early" [ $? -eq 130 ]
 check "Ctrl-C keeps what was written" grep -q 'Once upon a time' "$T/out"
 awk 'BEGIN { for (i = 0; i < 4000; i++) printf "Once upon a time there was a girl. " }' > "$T/long"
-"$B/specdec" -m $TARGET -f "$T/long" -c 60000 -t 1 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
-process=$!
-sleep 1
-kill -INT $process
-wait $process
-check "Ctrl-C ends the reading of a prompt" [ $? -eq 130 ]
+for seconds in 1 4 16; do # until some of it is read; on a busy machine that takes a while
+    listening "$B/specdec" -m $TARGET -f "$T/long" -c 60000 -t 1 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
+    process=$!
+    sleep $seconds
+    kill -INT $process
+    wait $process
+    status=$?
+    says 'stopped: [1-9]' && break
+done
+check "Ctrl-C ends the reading of a prompt" [ $status -eq 130 ]
 check "and nothing was written" [ ! -s "$T/out" ]
+check "and it is said how far the reading was" says '^specdec: stopped: [1-9][0-9]* of 36[0-9]* tokens of the prompt were read$'
 if command -v script > /dev/null 2>&1; then
     for seconds in 1 4 16; do # until it has been seen; on a busy machine that takes a while
         script -qec "timeout -s INT $seconds $B/specdec -m $TARGET -f $T/long -c 60000 -t 1 --isa scalar" "$T/typed" > /dev/null < /dev/null
-        grep -q prefill "$T/typed" && break
+        grep -q 'reading the prompt' "$T/typed" && break
     done
-    check "a progress bar is erased when Ctrl-C ends the program" sh -c "tr -d '\n' < $T/typed | grep -q 'prefill.*\[K'"
+    check "a progress bar is erased when Ctrl-C ends the program" sh -c "tr -d '\n' < $T/typed | grep -q 'reading the prompt.*\[K'"
 fi
 
 # --- chat
@@ -278,10 +300,10 @@ check "an unknown chat format is an error that hints at the flag" says 'chat'
 run "$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --system "You are kind."
 check "one message, one answer" [ $status -eq 0 -a -s "$T/out" ]
 check "the message is not echoed" sh -c "! grep -q 'Tell me' $T/out"
-printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format chatml --chat -n 10 > "$T/out" 2> "$T/err"
+printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format zephyr --chat -n 10 > "$T/out" 2> "$T/err"
 check "a conversation from standard input" [ $? -eq 0 ]
 check "has an answer for each line" [ "$(wc -l < "$T/out")" -ge 2 ]
-talk() { "$B/specdec" -m $DRAFT --chat --chat-format chatml --system "You are kind." -c 128 "$@"; }
+talk() { "$B/specdec" -m $DRAFT --chat --chat-format zephyr --system "You are kind." -c 128 "$@"; }
 long=$(printf 'word %.0s' $(seq 500))
 printf 'Tell me a story\n%s\nWho was the girl?\nWhy?\n' "$long" | talk > "$T/out" 2> "$T/err"
 check "a full context does not end a conversation, nor does a line that is too long" [ $? -eq 0 ]
@@ -294,6 +316,71 @@ tail -c "$(wc -c < "$T/fresh")" "$T/out" > "$T/last"
 check "the last answer is that of a fresh conversation" same "$T/fresh" "$T/last"
 run talk -p "$long"
 check "one message that is too long is a failure" [ $status -eq 1 ]
+
+# how a chat is sampled: by flags, else by the model's file, else as people expect
+le() { for byte in $(($1 % 256)) $(($1 / 256)) 0 0; do printf '%b' "\\0$(printf %o "$byte")"; done; } # 32 bits
+pair_text() { le ${#1}; le 0; printf %s "$1"; le 8; le ${#2}; le 0; printf %s "$2"; } # KEY VALUE, for a file
+pair_bits() { le ${#1}; le 0; printf %s "$1"; le "$2"; printf '%b' "$3"; }            # KEY TYPE BYTES
+with_pairs() # FILE COUNT < PAIRS: the draft model with these pairs before its own, and one more, so that tensors stay aligned
+{
+    cat > "$T/pairs"
+    size=$(wc -c < "$T/pairs")
+    pair_text filler "$(printf '%0*d' $(((32 - (size + 26) % 32) % 32 + 32)) 7)" >> "$T/pairs"
+    { head -c 16 $DRAFT; le $(($(od -An -tu1 -j16 -N1 $DRAFT) + $2 + 1)); le 0; cat "$T/pairs"; tail -c +25 $DRAFT; } > "$1"
+}
+half='\0000\0000\0000\0077' # 0.5 as a float
+{
+    pair_bits general.sampling.temp 6 "$half"
+    pair_bits general.sampling.top_k 5 '\0012\0000\0000\0000'
+} | with_pairs "$T/keys.gguf" 2
+pair_bits general.sampling.temp 6 '\0000\0000\0000\0000' | with_pairs "$T/greedy.gguf" 1
+{
+    pair_bits general.sampling.top_p 6 '\0000\0000\0000\0100' # 2
+    pair_text general.sampling.min_p much
+    pair_bits general.sampling.mirostat 5 '\0002\0000\0000\0000'
+} | with_pairs "$T/odd.gguf" 3
+chat_as() # MODEL FLAGS...: two answers
+{
+    model=$1
+    shift
+    printf 'Tell me a story\nAnd then?\n' | "$B/specdec" -m "$model" --chat --chat-format chatml -n 12 -t 1 "$@" 2> "$T/err"
+}
+alike() # PROMISE SAID MODEL FLAGS...: what a chat writes is what it writes with these flags; SAID of it is said, once
+{
+    promise=$1 said=$2 model=$3
+    shift 3
+    chat_as "$model" > "$T/out"
+    check "$promise, which is said once" [ "$(grep -c -e "$said" "$T/err") $(wc -l < "$T/err")" = "1 1" ]
+    chat_as "$model" "$@" > "$T/flagged"
+    check "$promise: as with $*" same "$T/flagged" "$T/out"
+}
+alike "a chat is sampled as people expect" 'samples as with --temp 0.8 --top-k 40 --top-p 0.95 --min-p 0.05 (--temp 0: greedy)$' $DRAFT \
+    --temp 0.8 --top-k 40 --top-p 0.95 --min-p 0.05
+alike "what a file recommends goes before" "file says: --temp 0.5 --top-k 10 --top-p 0.95 --min-p 0.05" "$T/keys.gguf" \
+    --temp 0.5 --top-k 10 --top-p 0.95 --min-p 0.05
+alike "a file may recommend to be greedy" "file says: --temp 0$" "$T/greedy.gguf" --temp 0
+chat_as $DRAFT > "$T/sampled"
+chat_as $DRAFT --temp 0 > "$T/out"
+check "--temp 0 goes without words" silent
+check "and is another text" sh -c "! cmp -s $T/sampled $T/out"
+chat_as $DRAFT --verify greedy > "$T/flagged"
+check "--verify greedy is --temp 0" same "$T/flagged" "$T/out"
+chat_as "$T/keys.gguf" --temp 0 > "$T/flagged"
+check "a flag goes before a file" same "$T/flagged" "$T/out"
+chat_as $DRAFT --seed 7 > "$T/out"
+check "another seed, another chat" sh -c "! cmp -s $T/sampled $T/out"
+chat_as $DRAFT --top-k 1 > "$T/out"
+chat_as $DRAFT --temp 0 > "$T/flagged"
+check "one flag changes one setting: of one token there is no choice" same "$T/flagged" "$T/out"
+chat_as "$T/odd.gguf" > "$T/out"
+check "what a file recommends and nobody can do is said" [ "$(grep -c 'counts for nothing' "$T/err")" -eq 3 ]
+check "and left out" same "$T/sampled" "$T/out"
+run "$B/specdec" -m "$T/keys.gguf" -p "Once upon a time" -n 40
+check "a prompt is continued as the file recommends, too" says 'file says: --temp 0.5 --top-k 10 (--temp 0: greedy)$'
+"$B/specdec" -m $DRAFT -p "Once upon a time" -n 40 --temp 0.5 --top-k 10 > "$T/flagged"
+check "as with these flags" same "$T/flagged" "$T/out"
+run "$B/specdec" -m $DRAFT -p "Once upon a time" -n 4
+check "without such a file there are no words" silent
 
 check "programs name the chat formats that specdec.h has" [ "$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"/\1/p' tools/program.h | tr '|' '\n' | sort)" = \
     "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort -u)" ]
@@ -310,6 +397,64 @@ run "$B/fork" $TARGET 'Once upon a time' many
 check "fork takes no words for numbers" [ $status -eq 2 ]
 "$B/fork" $TARGET 'Once upon a time' 30 > "$T/out" 2> "$T/err"
 check "a model without fork tokens writes, too" [ -s "$T/out" ]
+
+# --- prompts that spell control tokens, byte-order marks, seeds from the clock
+ids() { sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p' "$T/out"; }
+tokens() { "$B/specdec-tokens" -m $TARGET "$@" | tr ' ' ','; }
+while read -r text; do
+    printf '{"prompt":"%s"}\n' "$text" > "$T/prompt.jsonl"
+    printf '%s' "$text" > "$T/prompt"
+    run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 1 --ids
+    check "a prompt's control tokens are plain text: $text" [ "$(ids | sed 's/,[0-9]*$//')" = "$(tokens -p "$text")" ]
+    check "many says so, with the line: $text" says 'line 1: the prompt spells control tokens.*--parse-special'
+    run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 1 --ids --parse-special
+    check "many --parse-special reads them: $text" [ "$(ids | sed 's/,[0-9]*$//')" = "$(tokens -p "$text" --special)" ]
+    check "many --parse-special has nothing to say: $text" silent
+    run "$B/specdec" -m $TARGET -p "$text" -n 3 -t 1 --stats "$T/plain.json"
+    check "specdec says that control tokens are plain text: $text" says 'the prompt spells control tokens.*--parse-special'
+    run "$B/specdec" -m $TARGET -f "$T/prompt" -n 3 -t 1 --parse-special
+    check "specdec --parse-special has nothing to say: $text" [ "$status" = 0 ]
+    check "specdec --parse-special has nothing to say: $text" silent
+done <<'END'
+a</s>b
+<s>Once upon a time
+<unk>
+Once upon a time</s><s>there was
+END
+run "$B/specdec" -m $TARGET -p "a < b and </t>" -n 1 -t 1
+check "a prompt without control tokens is no reason for words" silent
+mark=$(printf '\357\273\277')
+printf '%sOnce upon a time' "$mark" > "$T/prompt"
+run "$B/specdec-tokens" -m $TARGET -f "$T/prompt"
+check "specdec-tokens: a byte-order mark at the beginning is no text" [ "$(tr ' ' ',' < "$T/out")" = "$(tokens -p 'Once upon a time')" ]
+run "$B/specdec" -m $TARGET -f "$T/prompt" -n 20 -t 1
+cp "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p 'Once upon a time' -n 20 -t 1
+check "specdec: a byte-order mark at the beginning of a file is no text" same "$T/out" "$T/answer"
+printf '%s{"id":1,"prompt":"Once"}\n%s{"id":2,"prompt":"Once"}\n' "$mark$mark" "$mark" > "$T/prompt.jsonl"
+run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 5 --in-order
+check "many: a line may begin with a byte-order mark, a file and its first line, too" [ "$status $(grep -c '"text"' "$T/out")" = "0 2" ]
+printf '%sTell me a story\n' "$mark" > "$T/prompt"
+"$B/specdec" -m $TARGET --chat --chat-format zephyr -n 20 -t 1 < "$T/prompt" > "$T/answer"
+printf 'Tell me a story\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 20 -t 1 > "$T/out"
+check "specdec --chat: a byte-order mark is no part of a message" same "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p "Once" -n 30 -t 1 --temp 1 --seed -1 --stats "$T/stats.json"
+cp "$T/out" "$T/answer"
+seed=$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$T/stats.json")
+check "--seed -1 is from the clock, and --stats says which" [ -n "$seed" ]
+check "--seed -1 says which" says "seed $seed\$"
+run "$B/specdec" -m $TARGET -p "Once" -n 30 -t 1 --temp 1 --seed "$seed"
+check "with that seed the text is the same" same "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p "Once" -n 1 -t 1 --seed -1 --stats "$T/stats.json"
+check "the next one is another" [ "$seed" != "$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$T/stats.json")" ]
+run "$B/specdec" -m $TARGET -p "Once" -n 40 -t 1 --stop "$(printf 'a%.0s' $(seq 257))"
+check "a stop string of 257 bytes is refused" [ $status -eq 2 ]
+# shellcheck disable=SC2046
+run "$B/specdec" -m $TARGET -p "Once" -n 4 -t 1 $(seq -f '--stop x%g' 32)
+check "32 stop strings are taken" [ $status -eq 0 ]
+# shellcheck disable=SC2046
+run "$B/specdec" -m $TARGET -p "Once" -n 4 -t 1 $(seq -f '--stop x%g' 33)
+check "33 are refused" [ $status -eq 2 ]
 
 # --- many texts
 printf '%s\n' 'Once upon a time' 'Tom had a' 'The little girl said: "No' 'One day, a boy' 'Lily and Tom' 'There was a dog. The dog' 'Once upon a time' \
@@ -430,7 +575,7 @@ rm -f "$T/out"
 for i in $(seq 80); do # more than any machine answers in a second
     cat "$T/lines.jsonl"
 done > "$T/endless.jsonl"
-"$B/many" -m $TARGET -f "$T/endless.jsonl" -c 20000 --temp 5 --streams 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
+listening "$B/many" -m $TARGET -f "$T/endless.jsonl" -c 20000 --temp 5 --streams 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
 process=$!
 sleep 1
 kill -INT $process
@@ -451,6 +596,37 @@ for flags in "--temp 0" "--temp 0.8 --seed 5 --kv q8_0" "--temp 0.8 --seed 6 --r
     { story -n 50 $flags --save "$T/saved" && go_on -n 70 -t 2 $flags; } > "$T/both" 2> "$T/err"
     check "a saved text goes on as if it had never stopped: $flags" same "$T/whole" "$T/both"
 done
+# what was saved is what goes on
+for flags in "--temp 0.8 --seed 4" "--temp 1.1 --seed 9 --top-k 20 --top-p 0.9 --min-p 0.02" "--repeat-penalty 1.3 --repeat-last-n 16" \
+    "--temp 0.9 --slide 8 -c 96" "--special --temp 0.7"; do
+    context=$(echo "$flags" | grep -o -e '-c [0-9]*')
+    # shellcheck disable=SC2086
+    story --spec off $flags > "$T/whole"
+    # shellcheck disable=SC2086
+    { story -n 50 $flags --save "$T/saved" && go_on -n 70 $context; } > "$T/both" 2> "$T/err"
+    check "a saved text goes on as it was, without flags: $flags" same "$T/whole" "$T/both"
+    check "without words: $flags" silent
+done
+story -n 20 --stop girl --save "$T/saved" > /dev/null
+cp "$T/saved" "$T/first"
+go_on -n 200 -p " There was" --no-echo > "$T/out"
+"$B/specdec" -m $TARGET --load "$T/saved" -n 200 -p " There was" --no-echo --stop nowhere > "$T/flagged" 2> "$T/err"
+check "stop strings are saved, too" sh -c "! grep -q girl '$T/out' && [ $(wc -c < "$T/out") -lt $(wc -c < "$T/flagged") ]"
+check "and others in their place are said" [ "$(cat "$T/err")" = "specdec: --stop in place of the saved stop strings" ]
+story -n 50 --temp 0.8 --seed 4 --save "$T/saved" > /dev/null
+run go_on -n 20 --temp 0 --seed 4
+check "what a flag changed is said, and nothing else" [ "$(cat "$T/err")" = "specdec: --temp 0 in place of the saved 0.8" ]
+cp "$T/out" "$T/greedy"
+run go_on -n 20 --temp 0.8
+check "a flag that changes nothing goes without words" silent
+check "but it was another text" sh -c "! cmp -s $T/greedy $T/out"
+run go_on -n 20 --seed 18446744073709551615 --top-k 3 --slide 2
+check "each flag that changes something is said" [ "$(grep -c 'in place of the saved' "$T/err")" -eq 3 ]
+check "with its value" says '^specdec: --seed 18446744073709551615 in place of the saved 4$'
+run go_on -n 4 --chat --chat-format zephyr -p "Why?" --system "You are kind."
+check "a chat goes on as it was saved" [ "$(grep -c 'samples as with' "$T/err")" -eq 0 ]
+check "a system message that must wait is said" says '^specdec: --system counts when what was loaded is forgotten$'
+story -n 50 --temp 0.8 --seed 6 --repeat-penalty 1.2 --repeat-last-n -1 --save "$T/saved" > /dev/null
 cp "$T/saved" "$T/first"
 { go_on -n 20 --save "$T/saved" && go_on -n 20; } > "$T/twice"
 cp "$T/first" "$T/saved"
@@ -466,6 +642,7 @@ check "a conversation goes on" same "$T/talk" "$T/turns"
 printf 'Tell me a story about a dog\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 --save "$T/full" > "$T/out" 2> "$T/err"
 printf 'Why?\nWho?\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 --load "$T/full" > "$T/out" 2> "$T/err"
 check "a full conversation that is loaded is forgotten, which is said" says 'what was loaded is forgotten$'
+check "a system message that goes with it is, too" says "so is its system message"
 check "so that no line is left out" [ "$(grep -c 'left out' "$T/err")" -eq 0 ]
 "$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 -p 'Why?' > "$T/fresh" 2> "$T/err"
 head -c "$(wc -c < "$T/fresh")" "$T/out" > "$T/answer"
@@ -675,7 +852,7 @@ for how in "-w 1" "-w 3" ""; do
 done
 
 # --- the public part is enough
-tools=$(ls tools/*.c tools/*.h | grep -v -e specdec-sim.c -e specdec-recall.c -e policies.h) # which drive the engine's own scheduler and caches
+tools=$(ls tools/*.c tools/*.h) # tools/lab drive the engine's own scheduler and caches
 # shellcheck disable=SC2086
 run grep -l -e specdec__ -e SPECDEC__ $tools examples/*.c
 check "no program calls a private function: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]

@@ -1,7 +1,8 @@
-/* Tests of the >>quant section: block formats, float conversions, tiles, encoders. */
+/* Tests of the parts in src/quant: block formats, float conversions, tiles, encoders. */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
-#include "specdec.h"
+#include "../src/quant/encode.h"
+#include "../src/quant/tiles.h"
+#include "../src/model/gguf.h"
 #include "check.h"
 #include "plain_quant.h"
 
@@ -109,13 +110,9 @@ static void test_known_blocks(void)
             block[known->bytes[k].offset] = (unsigned char)known->bytes[k].value;
         specdec__quant_to_float(type, block, type->block, values);
         for (k = 0; k < known->element_count; k++)
-            if (values[known->elements[k].index] != known->elements[k].value) {
-                check_failed++;
+            if (!check_note(values[known->elements[k].index] == known->elements[k].value))
                 fprintf(stderr, "%s element %d: %g, expected %g\n", type->name, known->elements[k].index,
                         (double)values[known->elements[k].index], (double)known->elements[k].value);
-            } else {
-                check_passed++;
-            }
     }
 }
 
@@ -529,7 +526,7 @@ static int open_model(const char *name, specdec__bytes *file, specdec__gguf *ggu
         return 0;
     if (specdec__gguf_open(gguf, *file, &error)) {
         fprintf(stderr, "%s: %s\n", path, error.text);
-        check_failed++;
+        check_note(0);
         return 0;
     }
     return 1;

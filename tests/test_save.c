@@ -648,8 +648,8 @@ static void test_foreign(void)
     other = c;
     other.context = 99;
     foreign(&f, &other, SPECDEC_ERROR_CONTEXT, "100 tokens");
-    f.data[8] = 2;
-    foreign(&f, &c, SPECDEC_ERROR_UNSUPPORTED, "version 2");
+    f.data[8] = 1;
+    foreign(&f, &c, SPECDEC_ERROR_UNSUPPORTED, "version 1");
     TEST("what is missing or too small is said");
     CHECK_EQUAL_INT(specdec_save(m.first, f.data, f.size - 1, &bytes), SPECDEC_ERROR_BUFFER);
     CHECK_EQUAL_INT(bytes, f.size);

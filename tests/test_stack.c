@@ -49,7 +49,7 @@ static void write_text(caller *c)
 
 static void talk(caller *c)
 {
-    const specdec_message message = {SPECDEC_USER, "Who was the girl?", SPECDEC_WHOLE_STRING};
+    const specdec_message message = {SPECDEC_USER, "Who was the girl?", SPECDEC_WHOLE_STRING, 0};
 
     c->result = specdec_chat(c->engine, &message, 1);
 }
@@ -139,7 +139,7 @@ int main(void)
         c.config.kv = kv[i];
         c.config.threads = 1; /* further threads have stacks of their own */
         c.config.context = 512;
-        c.config.chat_format = "chatml";
+        c.config.chat_format = "zephyr";
         c.config.weights_in_place = i == 1;
         c.config.settings.sampling.temperature = i ? 0.8f : 0;
         c.config.rule = i == 2 ? SPECDEC_RULE_SEQUOIA : SPECDEC_RULE_COUPLED;

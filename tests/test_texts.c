@@ -409,7 +409,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
 
     memset(&w, 0, sizeof w);
     w.config = *c;
-    w.random = seed;
+    w.random = seed + check_seed() * 1000003;
     alone.texts = alone.cache = 0;
     alone.drafting = SPECDEC_DRAFT_OFF;
     if (!open_machine(&oracle, &alone) || !open_machine(&w.own, c))
@@ -1017,7 +1017,7 @@ static void test_wild(void)
         CHECK_EQUAL_INT(used_pages(w.own.first), 0);
         close_machine(&w.own);
         close_machine(&oracle);
-        if (check_failed) {
+        if (check_failures) {
             fprintf(stderr, "schedule %d\n", i);
             return;
         }
@@ -2306,7 +2306,7 @@ int main(int argc, char **argv)
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
-    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 12 : 400; /* emulated: few */
+    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 12 : 400 * check_depth(); /* emulated: few */
     given_model = argc > 3 ? argv[3] : NULL;
     make_models();
     heads = random_heads();

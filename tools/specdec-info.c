@@ -298,5 +298,5 @@ int main(int argc, char **argv)
 
     if (status == PROGRAM_GO_ON)
         status = run(&o);
-    return program_flush() ? PROGRAM_FAILED : status;
+    return program_finish(status);
 }

@@ -664,11 +664,9 @@ static int write_all(tool *t)
         return 0;
     write_head(t);
     for (i = 0; i < t->job_count && !ferror(t->out.output.file); i++)
-        if (!write_tensor(t, &t->jobs[i])) {
-            program_output_drop(&t->out.output);
+        if (!write_tensor(t, &t->jobs[i]))
             return 0;
-        }
-    return !program_output_close(&t->out.output);
+    return !program_output_end(&t->out.output);
 }
 
 /* Says, for every type that tensors fell back from and to, how many did and how many bytes more that took. */
@@ -714,7 +712,7 @@ static int run(tool *t)
             t->given.output, t->given.type->name, (unsigned long long)t->job_count, (double)t->bytes_all / 1e6,
             program_seconds() - start);
     report_fallbacks(t, to);
-    return !program_flush();
+    return 1;
 }
 
 int main(int argc, char **argv)
@@ -724,7 +722,7 @@ int main(int argc, char **argv)
 
     if (status != PROGRAM_GO_ON)
         return status;
-    status = run(&t) ? PROGRAM_OK : PROGRAM_FAILED;
+    status = program_finish(run(&t) ? PROGRAM_OK : PROGRAM_FAILED);
     free(t.jobs);
     free(t.ids);
     free(t.floats);

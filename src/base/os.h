@@ -20,6 +20,9 @@
 #ifndef SPECDEC_NO_ENCODERS
 #define SPECDEC_NO_ENCODERS
 #endif
+#ifndef SPECDEC_NO_NAMES
+#define SPECDEC_NO_NAMES
+#endif
 #endif
 
 #if defined(_WIN32)
@@ -123,9 +126,17 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
    when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
    the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
-   text[size] what the system says about the last failure. */
+   text[size] what the system says about the last failure.
+
+   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
+   whoever reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
 
 #define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
+
+#if defined(SPECDEC_NO_FILES) || defined(_WIN32)
+static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
+static void specdec__os_large_pages(void *data, size_t size) { (void)data, (void)size; }
+#endif
 
 #if defined(SPECDEC_NO_FILES)
 #elif defined(_WIN32)
@@ -222,6 +233,38 @@ static const void *specdec__os_view(specdec__os_file file, size_t size)
 static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
 
 static void specdec__os_close(specdec__os_file file) { close(file); }
+
+/* Hands a hint to the system, which may decline it, about the pages that end inside data[size]. */
+static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, int hint)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
+    const uintptr_t from = at & ~(page - 1), end = (at + size) & ~(page - 1);
+
+#if defined(MADV_DONTNEED)
+    if (from < end)
+        madvise((void *)from, end - from, hint);
+#else
+    (void)from, (void)end, (void)hint;
+#endif
+}
+
+static void specdec__os_give_back(const void *data, size_t size)
+{
+#if defined(MADV_DONTNEED)
+    specdec__os_advise(data, size, MADV_DONTNEED);
+#else
+    (void)data, (void)size;
+#endif
+}
+
+static void specdec__os_large_pages(void *data, size_t size)
+{
+#if defined(MADV_HUGEPAGE)
+    specdec__os_advise(data, size, MADV_HUGEPAGE);
+#else
+    (void)data, (void)size;
+#endif
+}
 
 static void specdec__os_why(char *text, size_t size)
 {

@@ -22,11 +22,18 @@ typedef struct specdec__kv_type {
     int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
     int tiles;                       /* 1: keys and values are tiles of codes, 0: floats of some size */
     int halves;                      /* 1: half floats */
+    float key_fits, value_fits;      /* keys and values are stored as they are if they are finite times this */
 } specdec__kv_type;
+
+/* A float times this is finite if it is no larger than 1e16: the squares of a row of 2^20 such values have a finite
+   sum. */
+#define SPECDEC__SOUND 3.4e22f
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
 static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
-    {"f16", 16, 64, 0, 1}, {"f32", 16, 128, 0, 0}, {"q8_0", 32, 34, 1, 0}};
+    {"f16", 16, 64, 0, 1, 5.1945e33f, 5.1945e33f /* 65504 stays finite, 65520 does not */},
+    {"f32", 16, 128, 0, 0, SPECDEC__SOUND, SPECDEC__SOUND},
+    {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__SOUND}};
 
 typedef struct specdec__segment {
     int page, from, length; /* slots [from, from + length) of a page */
@@ -118,22 +125,21 @@ typedef struct specdec__room {
     int length; /* keys of a view, at most */
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
+    int nodes;  /* that all views together have slots for behind their keys, at most */
 } specdec__room;
 
-/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
-   pages, for the last page of each, which is its own. */
+/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
+   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
+   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
+   sum. A window never needs more than all keys do. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
-    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 ? room->keys : room->length);
 
-    keys += 2 * room->most;
-    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
-        own = 0;
-        keys = specdec__min_int(room->length + 2 * room->most,
-                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
-        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
-    }
-    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
+    return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,

@@ -90,7 +90,7 @@ static void specdec__draft_afar_await(specdec__drafter *d, const specdec__propos
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
-        link->cluster.wait(link->cluster.user_data, left);
+        specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }

@@ -122,7 +122,9 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
+        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
+        (result = specdec__chat_choose(&e->chat, &e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
+                                       error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
 }
@@ -234,6 +236,7 @@ specdec_result specdec_serve(specdec *t)
         return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
                  : SPECDEC_ERROR_ARGUMENT;
     t->engine->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
     result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
@@ -306,8 +309,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. Without the place
-   of the one that ended it (the text was loaded): none. */
+/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -318,7 +320,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
-    return known < back || (t->stop.stopped && !back) ? 0 : known - back;
+    return known < back ? 0 : known - back;
 }
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
@@ -452,10 +454,10 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
+    specdec__ahead_forget(t, t->count);
+    specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
-    specdec__ahead_forget(t, t->count);
-    t->settings = *settings;
     return SPECDEC_OK;
 }
 
@@ -465,9 +467,10 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. A special token that takes the white space behind
-   it with it does so here, too. */
-static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special)
+/* Text straight into the engine's own token buffer, behind the text. special: flags of the tokenizer; plain: see
+   there. */
+static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special,
+                                           const unsigned char *plain)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
@@ -478,14 +481,11 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
-    if (special && !flags && specdec__vocab_strips(v, specdec__vocab_text(v, last)))
-        for (; length && memchr(" \t\r\n\v\f", text[0], 6); length--)
-            text++;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(v, text, length, flags | special, t->tokens + t->count, room, &count, t->engine->scratch,
-                               t->engine->scratch_bytes, &t->error);
+    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count, room, &count,
+                               t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
@@ -498,23 +498,30 @@ specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, 0);
+    return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
+}
+
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    return specdec_prompt_logits(t, tokens, count, NULL);
+    specdec_result result = specdec__check_call(t, 1);
+
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    specdec_result result = specdec__check_call(t, 1);
-
+    specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result
-                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
@@ -536,59 +543,132 @@ specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int coun
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* The text of the token that ends a text; empty when there is none. */
-static specdec__bytes specdec__chat_end(const specdec__vocab *v)
-{
-    static const specdec__bytes none = {NULL, 0};
-
-    return v->eos < 0 ? none : specdec__vocab_text(v, (uint32_t)v->eos);
-}
-
 /* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. Returns its length, even when there is no room. */
-static size_t specdec__chat_end_turn(const specdec *t)
+   the answer, the part behind the end token otherwise. */
+static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
 {
-    const specdec__engine *e = t->engine;
+    const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = e->chat->after[SPECDEC_ASSISTANT];
-    size_t size = strlen(after), from, needed = 0;
+    const char *after = format->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from;
     specdec__bytes end;
 
     if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
-        specdec__chat_close(e->chat, SPECDEC_ASSISTANT, specdec__chat_end(v), e->chat_text, e->chat_bytes, &needed);
-        return needed;
+        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+        return;
     }
     end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
     from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
     from = from < size ? from + end.size : 0;
-    specdec__chat_append(e->chat_text, e->chat_bytes, &needed, after + from, size - from);
-    return needed;
+    specdec__chat_append(out, after + from, size - from, 0);
+}
+
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
+   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+{
+    specdec__text_stream stream;
+    size_t all = 0, sure, more, held;
+    int i, pass;
+
+    for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
+        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                   t->settings.show_special);
+        for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
+            held = (size_t)stream.held_count;
+            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
+                                      NULL);
+            memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
+            if (all + more + (size_t)stream.held_count <= sure)
+                continue;
+            *part = sure - (all + held);
+            memmove(t->token_text, t->token_text + held, *part);
+            return i;
+        }
+        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        sure = all < back ? 0 : all - back;
+    }
+    *part = 0;
+    return t->handed_out;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    specdec_result result = specdec__check_call(t, 1);
+    const specdec__vocab *v;
+    size_t part, count = 0;
+    int at, after_special, i;
+
+    if (result || !t->stop.stopped || !t->stop.cut)
+        return result;
+    v = &t->model->vocab;
+    at = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
+                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result)
+        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
+                                                              "end of the answer anew") : result;
+    specdec__engine_disown(t, at);
+    specdec__engine_forget(t, at);
+    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
+    t->count = t->handed_out = at + (int)count;
+    for (i = at; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->from_row = 0;
+    t->stop.cut = 0;
+    return SPECDEC_OK;
 }
 
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
-    size_t needed = 0;
     specdec_result result = specdec__check_call(t, messages != NULL);
+    const specdec__vocab *v;
+    specdec__chat_text out;
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
-    if (!t->engine->chat)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model names no chat format that is known: config.chat_format chooses one");
+    if (!SPECDEC__CHATS || !t->engine->chat.format)
+        return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
+    if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
+        return result;
+    v = &t->model->vocab;
+    out.text = t->engine->chat_text;
+    out.plain = t->engine->chat_plain;
+    out.size = t->engine->chat_bytes;
+    out.needed = 0;
     if (t->handed_out)
-        needed = specdec__chat_end_turn(t);
-    result = specdec__chat_render(t->engine->chat, specdec__chat_end(&t->model->vocab), t->handed_out > 0, messages,
-                                  count, t->engine->chat_text, t->engine->chat_bytes, &needed, &t->error);
+        specdec__chat_end_turn(t, &out);
+    result = specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), t->handed_out > 0, messages, count,
+                                  &out, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", needed,
-                             t->engine->chat_bytes);
-    return result ? result : specdec__prompt_text(t, t->engine->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (result)
+        return result;
+    if (t->handed_out && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1])))
+        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    return specdec__prompt_text(t, out.text, out.needed,
+                                specdec__chat_flags(&t->engine->chat, v, &out, t->handed_out > 0), out.plain);
 }
 
 /* Makes sure that there is a token to hand out; with work = 0 without a step. */
@@ -801,7 +881,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     memset(info, 0, sizeof *info);
     info->isa = t->engine->kernels->name;
     info->kv = t->engine->config.kv;
-    info->chat_format = t->engine->chat ? t->engine->chat->name : NULL;
+    info->chat_format = t->engine->chat.format ? t->engine->chat.format->name : NULL;
     info->threads = SPECDEC__OS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
     info->context = t->context;
     info->vocabulary = m->vocab_size;
@@ -890,6 +970,8 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    if (!result)
+        result = specdec__forward_sound(c, 0, count + root, &t->error);
     specdec__view_unreserve(&t->view, &c->kv);
     if (result || !logits)
         return result;

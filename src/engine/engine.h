@@ -199,7 +199,7 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
-    const specdec__chat_format *chat;
+    specdec__chat chat;
     size_t memory_bytes;
 
     specdec__room room;
@@ -214,9 +214,11 @@ typedef struct specdec__engine {
     double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes) bits: which of it is plain text */
     size_t chat_bytes;
 
     specdec__context target;

@@ -127,7 +127,6 @@ static void specdec__engine_share(specdec *t, const specdec *of, int length)
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
-    t->settings = t->engine->config.settings;
     t->error.code = SPECDEC_OK;
     t->error.text[0] = 0;
     t->failed = SPECDEC_OK;
@@ -137,7 +136,8 @@ static void specdec__engine_open(specdec *t)
     t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
-    specdec__stream_check(&t->settings, &t->stop, NULL);
+    specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
+    specdec__stream_set(t, &t->engine->config.settings, &t->stop);
     specdec__stream_answer(t);
 }
 
@@ -232,9 +232,9 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
 {
     const size_t count = (size_t)of->count;
 
-    t->settings = of->settings;
     t->stream = of->stream;
     t->stop = of->stop;
+    specdec__stream_set(t, &of->settings, &t->stop);
     t->freed = of->freed;
     t->count = of->count;
     t->handed_out = of->handed_out;

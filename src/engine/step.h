@@ -264,8 +264,12 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
+    const int row = t->first + t->lead + node;
+    const specdec_result result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
     float own[2];
 
+    if (result)
+        return result;
     specdec__engine_mask(t, logits, own);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
@@ -298,6 +302,17 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
+/* A row of a text, whose tokens were `before`, has values that are no numbers: its keys are not kept. Tokens that were
+   accepted before that row stay; they will be read again. */
+static void specdec__engine_fail(specdec *t, int before, specdec_result result)
+{
+    if (specdec__ahead_on(t->engine, NULL))
+        specdec__ahead_forget(t, t->count);
+    t->stats.tokens += t->count - before;
+    t->length = t->merged.tree.n = 0;
+    specdec__engine_drop(t, result);
+}
+
 /* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
    first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
 static void specdec__engine_accept(specdec *t)
@@ -305,13 +320,19 @@ static void specdec__engine_accept(specdec *t)
     specdec__engine *e = t->engine;
     const int before = t->count, from = t->view.length;
     int32_t accepted[SPECDEC__MAX_TREE];
+    specdec_result result;
     int i;
 
     t->length = 0;
     t->path[0] = 0;
-    if (t->merged.tree.n && specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
-                                                specdec__engine_decide, t, &t->error))
+    result = specdec__forward_sound(&e->target, t->first, t->first + t->lead, &t->error);
+    if (!result && t->merged.tree.n)
+        result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
+                                     specdec__engine_decide, t, &t->error);
+    if (result) {
+        specdec__engine_fail(t, before, result);
         return;
+    }
     for (i = 0; i < t->lead; i++)
         e->target.path[i] = i;
     for (i = 0; i < t->length; i++)
@@ -429,6 +450,23 @@ static void specdec__engine_wrote(specdec *t, double now)
         specdec__engine_release(t);
 }
 
+/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
+   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
+static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+{
+    int i;
+
+    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
+            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+        else
+            specdec__view_unreserve(&t->view, &e->target.kv);
+    }
+}
+
 /* Runs the step that was made up. */
 static void specdec__engine_run(specdec__engine *e, double start)
 {
@@ -444,10 +482,9 @@ static void specdec__engine_run(specdec__engine *e, double start)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+    if (e->verify(&e->target, &batch, &error)) {
         e->target.threads = e->config.threads;
-        specdec__ahead_forget(e->members[0], e->members[0]->count);
-        specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
+        specdec__engine_undo(e, &error);
         return;
     }
     e->target.threads = e->config.threads;

@@ -62,8 +62,11 @@ struct specdec {
     specdec_error error;
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
-    specdec_settings settings;
-    specdec__stop_scan stop;
+    specdec_settings settings;   /* its stop strings lie in stop_bytes */
+    specdec__stop_scan stop;     /* as do these */
+    int end_count;
+    int32_t ends[SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS]; /* (end_count) tokens that end the answer by settings */
+    unsigned char stop_bytes[SPECDEC__STOP_ROOM];
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -121,10 +124,60 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     if (settings->max_tokens < 0 || settings->slide < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
                              settings->max_tokens, settings->slide);
+    if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
+                             settings->end_token_count, SPECDEC_END_TOKENS);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
+}
+
+/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
+static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+{
+    int i;
+
+    specdec__stop_copy(stop, stop_bytes);
+    for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
+        settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
+}
+
+/* The control token that is spelled so; -1: there is none. */
+static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes spelled)
+{
+    uint32_t i;
+
+    for (i = 0; i < v->special_count; i++)
+        if (specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), (const char *)spelled.data, spelled.size) &&
+            specdec__vocab_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
+            return (int32_t)v->specials[i];
+    return -1;
+}
+
+/* Gives a text settings that were checked, and the scan that was made for them. */
+static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
+{
+    int i;
+
+    t->settings = *settings;
+    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    t->end_count = 0;
+    for (i = 0; i < settings->end_token_count; i++)
+        t->ends[t->end_count++] = settings->end_tokens[i];
+    for (i = 0; i < stop->count; i++)
+        t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+}
+
+/* Does this token end an answer? */
+static int specdec__stream_is_end(const specdec *t, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < t->end_count; i++)
+        if (t->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
 /* Do these sample alike? Biases may have changed where they lie. */
@@ -166,7 +219,7 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
 
     if (t->stop.stopped)
         return SPECDEC_STOP_STRING;
-    if (length > 0 && specdec__vocab_is_end(&t->model->vocab, t->tokens[count - 1]))
+    if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;

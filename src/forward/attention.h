@@ -15,6 +15,7 @@
 #include "../cache/reserve.h"
 #include "../cache/bytes.h"
 #include "context.h"
+#include "rows.h"
 
 /* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
 static void specdec__forward_angles(specdec__context *c, int rope, int row)
@@ -101,6 +102,19 @@ static int specdec__forward_column(const specdec__context *c, int row, int head)
     return (head / group * c->n + row) * group + head % group;
 }
 
+/* Notes a row whose key or value (dim) is no number, or would not fit the cache. */
+static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const float *key,
+                                          const float *value)
+{
+    const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
+    const int dim = c->kv.dim;
+
+    if (!c->checks || (c->kernels->sound(key, type->key_fits, dim) && c->kernels->sound(value, type->value_fits, dim)))
+        return;
+    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, dim) &&
+                                              c->kernels->sound(value, SPECDEC__SOUND, dim));
+}
+
 /* Stores key and value of one row and kv head, and rotates the queries that share it. */
 static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
@@ -115,6 +129,7 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
                           s->partner, s->queries);
     memset(s->out, 0, dim * sizeof *s->out);
     memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
+    specdec__forward_check_stored(c, thread, row, s->queries, s->out);
     specdec__kv_store(&c->kv, c->kernels, specdec__kv_keys(&c->kv, l->span, slot / SPECDEC__KEYS, l->place, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
     for (i = head * group; i < (head + 1) * group; i++) {
@@ -123,6 +138,7 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
         specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size,
                               l->vector[SPECDEC__Q_NORM], s->partner, out);
         c->kernels->scale(out, scale, c->kv.dim);
+        specdec__forward_check(c, thread, row, out, c->kv.dim, SPECDEC__SOUND);
         if (specdec__kv_types[c->kv.type].tiles)
             c->kernels->quantise(out, 0, c->kv.dim / 32, specdec__forward_column(c, row, i), &c->turned);
     }

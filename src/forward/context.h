@@ -46,6 +46,7 @@ typedef struct specdec__scratch {
     unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
     float *out;                /* (dim): a value, padded with zeros */
     float *partner;            /* (dim) */
+    int half;                  /* what it is at work on: 2 * layer, + 1: its feed-forward network; -1: embeddings */
 } specdec__scratch;
 
 /* At most SPECDEC__COLUMNS columns that go through one expert. */
@@ -71,6 +72,10 @@ typedef struct specdec__context {
     const specdec__kernels *kernels;
     specdec__pool *pool;
     int threads;               /* of the pool's, as many as help */
+    int checks;                /* values that are no numbers are noted; those of a draft model only cost time */
+    int unsound;               /* whether any row of the step under way has such a value; then */
+    int *wrong;                /* (most) by row: the half (see specdec__scratch) where that began, + 2; where it is a
+                                  key or value that the cache cannot hold, the same below 0; 0: all are numbers */
     /* the step under way */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
@@ -271,6 +276,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->position = SPECDEC__TAKE(arena, int, n);
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
+    c->wrong = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
                               specdec__size_add(specdec__size_multiply((size_t)c->most_rows, (size_t)c->output->rows),
                                                 15));

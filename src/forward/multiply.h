@@ -21,7 +21,8 @@ SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *
 {
     const specdec__matrix *matrix = place->matrix;
 
-    return (matrix->tiles ? matrix->tiles : matrix->file) + (size_t)place->tile * specdec__matrix_tile_bytes(matrix);
+    return matrix->tiles ? matrix->tiles + (size_t)place->tile * specdec__matrix_tile_bytes(matrix)
+                         : specdec__matrix_at(matrix, place->tile);
 }
 
 /* Are there 16 rows in every one of the places? */

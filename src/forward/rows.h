@@ -9,6 +9,56 @@
 #include "../model/model.h"
 #include "context.h"
 
+/* Notes that a row has a value that is no number, or one that the cache cannot hold. Threads that note the same row do
+   so for the same half of a layer. */
+static SPECDEC__NOINLINE void specdec__forward_note(specdec__context *c, int thread, int row, int oversized)
+{
+    const int half = c->scratch[thread].half + 2;
+
+    if (!SPECDEC__LOAD(&c->wrong[row]))
+        SPECDEC__STORE(&c->wrong[row], oversized ? -half : half);
+    SPECDEC__STORE(&c->unsound, 1);
+}
+
+/* Notes a row some values of which are no numbers, times `factor`. */
+SPECDEC__INLINE void specdec__forward_check(specdec__context *c, int thread, int row, const float *x, int count,
+                                            float factor)
+{
+    if (c->checks && !c->kernels->sound(x, factor, count))
+        specdec__forward_note(c, thread, row, 0);
+}
+
+#define SPECDEC__ALL_SOUND (1 << 30) /* more than any half */
+
+SPECDEC__FOR_SIZE
+/* Says where values of rows [row, end) of the last step first were no numbers, or did not fit the cache. */
+static specdec_result specdec__forward_sound(const specdec__context *c, int row, int end, specdec_error *error)
+{
+    const specdec__model *m = c->model;
+    int half = SPECDEC__ALL_SOUND, oversized = 0;
+
+    for (; c->unsound && row < end; row++) {
+        const int own = (c->wrong[row] < 0 ? -c->wrong[row] : c->wrong[row]) - 2;
+
+        if (own > -2 && own < half) {
+            half = own;
+            oversized = c->wrong[row] < 0;
+        }
+    }
+    if (half == SPECDEC__ALL_SOUND)
+        return SPECDEC_OK;
+    if (oversized)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "keys or values of layer %d are too large for a cache in %s: config.kv = \"f32\" has room",
+                             m->first + half / 2, specdec__kv_types[c->kv.type].name);
+    if (half < 0 || half >= 2 * m->layers)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s are no numbers: the model is broken",
+                             half < 0 ? "embeddings" : "logits");
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "values are no numbers from layer %d on, %s: the model is broken",
+                         m->first + half / 2, half % 2 ? "its feed-forward network" : "its attention");
+}
+SPECDEC__FOR_SPEED
+
 /* A thread's part of n rows of floats: whole rows, or blocks of 32 of each if they are few. */
 typedef struct specdec__part {
     int first, last; /* rows */
@@ -35,7 +85,7 @@ typedef struct specdec__input {
     int n, stride;
     const float *from; /* values = row rows[i] (or i) of these, */
     const float *norm; /* or its norm with this weight */
-    const int *rows;
+    const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
     const float *up;   /* (n, stride): values = activation(values) * up */
 } specdec__input;
 
@@ -68,6 +118,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         if (in->up)
             c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at,
                                                               part.to * 32 - at);
+        specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
         c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
     if (thread == 0) {
@@ -86,27 +137,46 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 
     for (i = part.first; i < part.last; i++) {
         float *y = c->y + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)c->e;
+        float *x = c->x + (size_t)i * (size_t)c->e + at;
 
         if (norm)
             c->kernels->norm(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
-        c->kernels->add_scaled(c->x + (size_t)i * (size_t)c->e + at, c->model->fact[SPECDEC__RESIDUAL_SCALE],
-                               (norm ? h : y) + at, count);
+        c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
+        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
     }
 }
 
-/* Scales and caps logits, 16 at a time: there is room behind the last. */
-static void specdec__forward_finish(const specdec__context *c, int thread)
+/* Notes the rows of logits [at, at + count) that are no numbers. */
+static void specdec__forward_check_logits(specdec__context *c, int thread, size_t at, int count)
 {
-    const size_t parts = ((size_t)c->row_count * (size_t)c->output->rows + 15) / 16,
-                 threads = (size_t)specdec__pool_active(c->pool);
+    const float *logits = c->logits + at;
+    int i;
+
+    if (!c->checks || c->kernels->sound(logits, 1, count))
+        return;
+    for (i = 0; i < count; i++)
+        if (!(logits[i] - logits[i] == 0))
+            specdec__forward_note(c, thread, c->rows[(at + (size_t)i) / (size_t)c->output->rows], 0);
+}
+
+/* Checks, scales and caps a thread's part of the logits, 16 at a time: there is room behind the last. */
+static void specdec__forward_finish(specdec__context *c, int thread)
+{
+    const float divisor = c->model->fact[SPECDEC__LOGIT_DIVISOR], cap = c->model->fact[SPECDEC__LOGIT_CAP];
+    const size_t all = (size_t)c->row_count * (size_t)c->output->rows;
+    const size_t parts = (all + 15) / 16, threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
-    size_t at = parts * (size_t)thread / threads * 16;
+    size_t at = parts * (size_t)thread / threads * 16, i;
     int count;
 
+    for (i = all; i < to; i++)
+        c->logits[i] = 0; /* what is left there is not checked */
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
-        c->kernels->scale(c->logits + at, 1 / c->model->fact[SPECDEC__LOGIT_DIVISOR], count);
-        if (c->model->fact[SPECDEC__LOGIT_CAP] > 0)
-            c->kernels->cap(c->logits + at, c->model->fact[SPECDEC__LOGIT_CAP], count);
+        specdec__forward_check_logits(c, thread, at, count);
+        if (divisor != 1 || cap > 0)
+            c->kernels->scale(c->logits + at, 1 / divisor, count);
+        if (cap > 0)
+            c->kernels->cap(c->logits + at, cap, count);
     }
 }

@@ -259,8 +259,13 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
 
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
-    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
-        specdec__forward_choose(c, i, c->y + (size_t)i * (size_t)stride);
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *router = c->y + (size_t)i * (size_t)stride;
+
+        memset(router + c->model->experts, 0, (size_t)(stride - c->model->experts) * sizeof *router);
+        specdec__forward_check(c, thread, i, router, stride, 1);
+        specdec__forward_choose(c, i, router);
+    }
     if (specdec__pool_barrier(c->pool))
         return 1;
     if (thread == 0)
@@ -284,6 +289,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     if (specdec__forward_project_routed(c, thread, &in, t, 2))
         return 1;
     in = specdec__forward_input(c->hidden, columns, c->ff, c->up);
+    in.rows = c->routes.row;
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
@@ -364,6 +370,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
         specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
+        specdec__forward_check(c, thread, i, row, width, SPECDEC__SOUND);
         if (reads)
             specdec__forward_beside(c, i, row);
     }
@@ -382,8 +389,8 @@ static void specdec__forward_logits(void *argument, int thread)
     t.out = c->logits;
     t.stride = (size_t)c->output->rows;
     in.rows = c->rows;
-    if (!specdec__forward_project(c, thread, &in, &t, 1) &&
-        (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
+    c->scratch[thread].half = 2 * m->layers;
+    if (!specdec__forward_project(c, thread, &in, &t, 1))
         specdec__forward_finish(c, thread);
 }
 
@@ -393,6 +400,7 @@ static void specdec__forward_worker(void *argument, int thread)
     const specdec__model *m = c->model;
     int i;
 
+    c->scratch[thread].half = -1;
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
@@ -402,9 +410,12 @@ static void specdec__forward_worker(void *argument, int thread)
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__CLUSTER && c->between && !thread)
             c->between(c);
-        if (specdec__forward_attention_half(c, thread, &m->layer[i]) ||
-            (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
-                                      : specdec__forward_ffn_half(c, thread, &m->layer[i])))
+        c->scratch[thread].half = 2 * i;
+        if (specdec__forward_attention_half(c, thread, &m->layer[i]))
+            return;
+        c->scratch[thread].half = 2 * i + 1;
+        if (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
+                                    : specdec__forward_ffn_half(c, thread, &m->layer[i]))
             return;
     }
     specdec__forward_tap(c, thread, m->layers);
@@ -443,7 +454,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     if (batch->n - batch->done < 1 || batch->n > c->most)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a step of %d nodes, the engine was made for 1..%d",
                              batch->n, c->most);
-    c->row_count = 0;
+    c->row_count = c->unsound = 0;
+    memset(c->wrong, 0, (size_t)(batch->n - batch->done) * sizeof *c->wrong);
     for (i = batch->done; i < batch->n; i++) {
         const int parent = batch->parents[i];
 
@@ -473,7 +485,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
 }
 
 /* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
-   in reserved slots of the views, until they are committed or overwritten by the next step. */
+   in reserved slots of the views, until they are committed or overwritten by the next step. Rows whose values are
+   no numbers are noted: see specdec__forward_sound. */
 static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -483,7 +496,10 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     if ((!SPECDEC__CLUSTER || c->model->layers) &&
         specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    return SPECDEC__CLUSTER && c->elsewhere ? c->elsewhere(c, error) : SPECDEC_OK;
+    if (!SPECDEC__CLUSTER || !c->elsewhere)
+        return SPECDEC_OK;
+    result = specdec__forward_sound(c, 0, c->n, error);
+    return result ? result : c->elsewhere(c, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */
@@ -621,6 +637,8 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
         result = specdec__forward(c, &batch, error);
         c->taps[0].out = NULL;
         c->reads = NULL;
+        if (!result)
+            result = specdec__forward_sound(c, 0, n, error);
         if (!result && rows->hear)
             result = rows->hear(rows->listener, at, n);
         if (result)

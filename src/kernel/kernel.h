@@ -135,6 +135,8 @@ typedef struct specdec__softening {
     X(isa, cap, void, (float *x, float cap, int count)) \
     /* The sum of x (16). */ \
     X(isa, total, float, (const float *x)) \
+    /* Whether x (count, a multiple of 16) times factor are all finite. */ \
+    X(isa, sound, int, (const float *x, float factor, int count)) \
     X(isa, f16_to_float, void, (const void *in, int count, float *out)) \
     X(isa, float_to_f16, void, (const float *in, int count, void *out)) \
     /* The nearest codes in [-127, 127] to values (count, a multiple of 32) over a scale, which is the largest of them \

@@ -47,8 +47,11 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         if (m->rope_frequency[SPECDEC__ROPE_LONG])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
     }
-    if (m->architecture->window >= 0)
-        other = specdec__model_float(&reader, ".rope.freq_base_swa", other == 1 ? m->rope_base : other);
+    if (m->architecture->window >= 0) {
+        other = specdec__model_float(&reader, ".rope.local.freq_base", /* Ollama's name */
+                                     other == 1 ? m->rope_base : other);
+        other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
+    }
     if (reader.result)
         return reader.result;
     if (other != m->architecture->base && !(other >= 1 && other < 1e12f))
@@ -211,6 +214,31 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
     return r;
 }
 
+/* Whether a layer's tensor of this name is one that holds a matrix, or a vector, as they were bound. */
+static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix)
+{
+    int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
+    size_t k;
+
+    specdec__model_sizes(m, size);
+    for (vectors = 0; vectors < 2; vectors++) {
+        for (i = 0; i < (vectors ? SPECDEC__VECTORS : specdec__model_each(m)); i++)
+            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
+                (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
+                              !(m->architecture->lacks >> i & 1))))
+                known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
+        for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
+            const specdec__fused *f = &specdec__fused_table[k];
+            const char *name = vectors ? f->bias : f->weight;
+
+            i = vectors ? f->vector : f->matrix;
+            known = name && specdec__bytes_are(suffix, name) &&
+                    specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
+        }
+    }
+    return known;
+}
+
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
 static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
 {
@@ -230,17 +258,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         return 0;
     name.data++;
     name.size--;
-    for (i = 0; i < specdec__model_each(m); i++) {
-        const char *const mixed = specdec__model_mixes(m) ? specdec__matrix_table[i].of_experts : NULL;
-
-        known |= specdec__bytes_are(name, mixed ? mixed : specdec__matrix_table[i].suffix);
-    }
-    for (i = 0; i < (int)SPECDEC__COUNT(specdec__fused_table); i++)
-        known |= m->architecture->fused >> i & 1 && specdec__bytes_are(name, specdec__fused_table[i].suffix);
-    for (i = 0; i < SPECDEC__VECTORS; i++)
-        known |= specdec__vector_table[i].wanted != SPECDEC__IF_NAMED && !(m->architecture->lacks >> i & 1) &&
-                 specdec__bytes_are(name, specdec__vector_table[i].suffix);
-    return known;
+    return specdec__model_layer_knows(m, layer, name);
 }
 
 /* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */

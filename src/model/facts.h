@@ -61,6 +61,28 @@ static float specdec__model_float(specdec__model_reader *r, const char *suffix, 
     return fallback;
 }
 
+/* A float that must be there. */
+static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
+{
+    specdec__gguf_value unused;
+    char key[96];
+
+    specdec__model_key(r->model, suffix, key, sizeof key);
+    if (!r->result && !specdec__gguf_find(&r->model->gguf, key, &unused))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
+    return specdec__model_float(r, suffix, 1);
+}
+
+/* The base of RoPE: the file's, as llama.cpp or as Ollama spells it, or that of an architecture whose files need not
+   say it. */
+static float specdec__model_base(specdec__model_reader *r)
+{
+    const float unsaid = r->model->architecture->base_unsaid;
+    const float base = specdec__model_float(r, ".rope.global.freq_base", unsaid);
+
+    return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
+}
+
 /* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
@@ -104,7 +126,7 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->feed_forward = specdec__model_count(&r, ".feed_forward_length", 1, most, -1);
-    m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, 2048);
+    m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     m->heads = specdec__model_count(&r, ".attention.head_count", 1, 4096, -1);
     m->kv_heads = specdec__model_count(&r, ".attention.head_count_kv", 1, 4096, m->heads);
     m->head_dim = specdec__model_count(&r, ".attention.key_length", 1, 4096, m->embedding / m->heads);
@@ -125,7 +147,7 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
                              m->head_dim);
     if (m->heads * m->head_dim > most)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", m->heads, m->head_dim);
-    m->epsilon = specdec__model_float(&r, ".attention.layer_norm_rms_epsilon", 1e-5f);
+    m->epsilon = specdec__model_needed(&r, ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))

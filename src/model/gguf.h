@@ -7,13 +7,56 @@
 #include "../quant/table.h"
 
 SPECDEC__FOR_SIZE
+#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+
+/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
+   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
+{
+    const size_t width = strlen(b);
+    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+
+    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
+        return SPECDEC__NAME_MOST;
+    for (j = 0; j <= width; j++)
+        row[j] = j;
+    for (i = 1; i <= a.size; i++) {
+        size_t before = row[0]++;
+
+        for (j = 1; j <= width; j++) {
+            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+
+            before = row[j];
+            best = best < before + 1 ? best : before + 1;
+            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+        }
+    }
+    return row[width];
+}
+
+/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
+   specdec__name_far. */
+static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
+                                               const char **nearest)
+{
+    const size_t distance = specdec__name_distance(name, known);
+
+    if (distance < *least) {
+        *least = distance;
+        *nearest = known;
+    }
+}
+
+/* The distance from which on a name is not near: a third of it is different. */
+static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+
 
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-#define SPECDEC__GGUF_MAX_TENSORS 4096   /* far above any model; bounds the time that a hostile file can take */
-#define SPECDEC__GGUF_MAX_PAIRS 65536
+#define SPECDEC__GGUF_MAX_TENSORS 4096 /* far above any model; bounds the time that a hostile file can take */
+#define SPECDEC__GGUF_MAX_PAIRS 16384
 
 typedef specdec_gguf specdec__gguf;
 typedef specdec_gguf_value specdec__gguf_value;
@@ -347,8 +390,166 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
     return SPECDEC_OK;
 }
 
-/* Checks the whole structure of a GGUF file in memory; afterwards every offset in it may be trusted. */
-static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
+/* Moves past a record: the name of a tensor, or the key of a pair, is returned. The file has been checked. */
+static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
+{
+    const specdec__bytes name = specdec__cursor_string(c);
+    uint32_t dimensions;
+
+    if (!tensors) {
+        specdec__gguf_read_value(gguf, c);
+        return name;
+    }
+    dimensions = specdec__cursor_u32(c);
+    c->at += (size_t)dimensions * 8 + 12;
+    return name;
+}
+
+/* Records of a file in the order of a number that each has, of equal numbers in that of the file. There is no memory
+   for all of them: each walk over the file gives the next 64. */
+#define SPECDEC__GGUF_SORTED 64
+typedef struct specdec__gguf_order {
+    uint64_t number[SPECDEC__GGUF_SORTED];
+    size_t at[SPECDEC__GGUF_SORTED]; /* of the records */
+    int count;
+} specdec__gguf_order;
+
+/* Whether record a comes before record b. */
+SPECDEC__INLINE int specdec__gguf_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
+{
+    return a < b || (a == b && a_at < b_at);
+}
+
+/* Takes a record into the order if it is one of the first 64. */
+static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, size_t at)
+{
+    int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
+
+    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->at[last]))
+        return;
+    for (i = specdec__min_int(i, last);
+         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->at[i - 1]); i--) {
+        order->number[i] = order->number[i - 1];
+        order->at[i] = order->at[i - 1];
+    }
+    order->number[i] = number;
+    order->at[i] = at;
+    order->count = specdec__min_int(order->count + 1, last + 1);
+}
+
+/* What the records are put in order by: pairs by a hash of their keys, tensors by one of their names, or by where their
+   data begin. */
+enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
+
+/* The next 64 records behind (number, at); (0, 0) stands before all. */
+static void specdec__gguf_sort(const specdec__gguf *gguf, int by, uint64_t number, size_t at,
+                               specdec__gguf_order *order)
+{
+    const uint64_t count = by == SPECDEC__GGUF_KEYS ? gguf->pair_count : gguf->tensor_count;
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    uint64_t i;
+
+    c.at = by == SPECDEC__GGUF_KEYS ? gguf->pairs_at : gguf->tensors_at;
+    order->count = 0;
+    for (i = 0; i < count; i++) {
+        const size_t record = c.at;
+        const specdec__bytes name = specdec__gguf_skip(gguf, &c, by != SPECDEC__GGUF_KEYS);
+        const uint64_t own = by == SPECDEC__GGUF_PLACES ? specdec__load_u64(c.data + c.at - 8)
+                                                        : specdec__hash(SPECDEC__HASH, name.data, name.size);
+
+        if (specdec__gguf_before(number, at, own, record))
+            specdec__gguf_offer(order, own, record);
+    }
+}
+
+/* The name in a record. */
+static specdec__bytes specdec__gguf_name(const specdec__gguf *gguf, size_t at)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+
+    c.at = at;
+    return specdec__cursor_string(&c);
+}
+
+/* Of a name in an error, so many bytes. */
+static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
+
+/* Refuses two records of one name. */
+static specdec_result specdec__gguf_check_twice(const specdec__gguf *gguf, int by, size_t a, size_t b,
+                                                specdec_error *error)
+{
+    const specdec__bytes name = specdec__gguf_name(gguf, a), other = specdec__gguf_name(gguf, b);
+
+    if (name.size != other.size || memcmp(name.data, other.data, name.size) != 0)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s %.*s occurs twice",
+                         by == SPECDEC__GGUF_KEYS ? "key" : "tensor", specdec__gguf_cut(name),
+                         (const char *)name.data);
+}
+
+/* Refuses a tensor whose data do not end where those of the next one begin, up to the alignment: its type and shape
+   contradict the offsets. before: where its record lies; 0: there is none, the next tensor is the first. */
+static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
+                                                 uint64_t next_offset, specdec_error *error)
+{
+    const specdec__bytes next_name = specdec__gguf_name(gguf, next);
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__gguf_tensor tensor;
+    uint64_t end = 0, padded;
+
+    memset(&tensor, 0, sizeof tensor);
+    if (before) {
+        c.at = before;
+        specdec__gguf_read_tensor(gguf, &c, &tensor);
+        if (!tensor.size) /* of an unknown type */
+            return SPECDEC_OK;
+        end = (uint64_t)(tensor.data - gguf->file.data) - gguf->data_at + tensor.size;
+    }
+    padded = (end + gguf->alignment - 1) & ~(uint64_t)(gguf->alignment - 1);
+    if (next_offset < end)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "tensor %.*s needs %llu bytes and so reaches into tensor %.*s",
+                             specdec__gguf_cut(tensor.name), (const char *)tensor.name.data,
+                             (unsigned long long)tensor.size,
+                             specdec__gguf_cut(next_name), (const char *)next_name.data);
+    if (next_offset > padded)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "%llu bytes between tensor %.*s and tensor %.*s: type or shape do not fit the data",
+                             (unsigned long long)(next_offset - end), specdec__gguf_cut(tensor.name),
+                             tensor.name.data ? (const char *)tensor.name.data : "", specdec__gguf_cut(next_name),
+                             (const char *)next_name.data);
+    return SPECDEC_OK;
+}
+
+/* Checks each record against its neighbour in an order. */
+static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const specdec__gguf *gguf, int by,
+                                                                       specdec_error *error)
+{
+    specdec__gguf_order order;
+    uint64_t number = 0;
+    size_t at = 0;
+    int i;
+
+    do {
+        specdec__gguf_sort(gguf, by, number, at, &order);
+        for (i = 0; i < order.count; i++) {
+            specdec_result result = SPECDEC_OK;
+
+            if (by == SPECDEC__GGUF_PLACES)
+                result = specdec__gguf_check_places(gguf, at, order.at[i], order.number[i], error);
+            else if (at && number == order.number[i])
+                result = specdec__gguf_check_twice(gguf, by, at, order.at[i], error);
+            if (result)
+                return result;
+            number = order.number[i];
+            at = order.at[i];
+        }
+    } while (order.count == SPECDEC__GGUF_SORTED);
+    return SPECDEC_OK;
+}
+
+/* Finds where everything lies in a GGUF file in memory, and checks each record alone. */
+static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec__cursor c;
     specdec_result result;
@@ -387,34 +588,43 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
         return result;
     gguf->tensors_end = c.at;
     gguf->data_at = specdec__size_add(c.at, gguf->alignment - 1) & ~(gguf->alignment - 1);
-    c.at = gguf->tensors_at;
-    return specdec__gguf_check_tensors(gguf, &c, error);
+    return SPECDEC_OK;
 }
 
-/* Finds a tensor by name. Returns 0 absent, 1 found, 2 when the name occurs twice. */
+/* Checks the whole structure of a GGUF file in memory, each record alone and against its neighbours; afterwards every
+   offset in it may be trusted. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
+{
+    specdec_result result = specdec__gguf_lay_out(gguf, file, error);
+    specdec__cursor c = specdec__cursor_over(file.data, file.size);
+    int by;
+
+    c.at = gguf->tensors_at;
+    if (!result)
+        result = specdec__gguf_check_tensors(gguf, &c, error);
+    for (by = SPECDEC__GGUF_KEYS; !result && by <= SPECDEC__GGUF_PLACES; by++)
+        result = specdec__gguf_check_neighbours(gguf, by, error);
+    return result;
+}
+
+/* Finds a tensor by name. Returns 1 when found. */
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
-    int found = 0;
 
     c.at = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
-        size_t record = c.at;
+        const size_t record = c.at;
 
-        if (!specdec__bytes_are(specdec__cursor_string(&c), name)) {
-            uint32_t dimensions = specdec__cursor_u32(&c);
-            c.at += (size_t)dimensions * 8 + 12;
-            continue;
+        if (specdec__bytes_are(specdec__gguf_skip(gguf, &c, 1), name)) {
+            c.at = record;
+            specdec__gguf_read_tensor(gguf, &c, out);
+            return 1;
         }
-        if (found)
-            return 2;
-        found = 1;
-        c.at = record;
-        specdec__gguf_read_tensor(gguf, &c, out);
     }
-    return found;
+    return 0;
 }
 
 SPECDEC__FOR_SPEED

@@ -22,6 +22,8 @@ typedef struct specdec__matrix {
     const unsigned char *file;  /* (row, block): as it lies in the file */
     const unsigned char *tiles; /* (row/16, block, ...) repacked; NULL: taken from the file tile by tile */
     size_t row_bytes;
+    int run, apart;             /* of experts that share a tensor with others: so many tiles lie side by side in the
+                                   file, and runs begin so many tiles apart; 0: all lie side by side */
 } specdec__matrix;
 
 enum {
@@ -61,7 +63,6 @@ typedef struct specdec__architecture {
     unsigned short vectors;     /* bits of the optional vectors that must be there */
     unsigned short lacks;       /* bits of those that other architectures always have, and this one never */
     unsigned char joint_norms;  /* norms of queries and keys, if there are any, are of all heads of a row together */
-    unsigned char fused;        /* bits of the rows of specdec__fused_table that hold its matrices */
     unsigned char period, others;
     int window;                 /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
                                    files that say otherwise are refused */
@@ -72,6 +73,7 @@ typedef struct specdec__architecture {
                                    head */
     unsigned char score_cap, logit_cap; /* if the file does not say */
     unsigned char says;         /* bits of the facts that its files must give */
+    float base_unsaid;          /* of RoPE, if the file does not say; 0: files must say it */
     unsigned char rope_also;    /* what else its files may say of RoPE: see below */
     unsigned char experts;      /* whether its files may have, instead of one feed-forward network, several, of which a
                                    few are chosen for a token */
@@ -94,37 +96,37 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
      SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
 
-/* name, halves, activation, vectors, lacks, joint_norms, fused, period, others, window, base, root_embedding,
-   wide_queries, score_cap, logit_cap, says, rope_also, experts, reads */
+/* name, halves, activation, vectors, lacks, joint_norms, period, others, window, base, root_embedding, wide_queries,
+   score_cap, logit_cap, says, base_unsaid, rope_also, experts, reads */
 static const specdec__architecture specdec__architectures[] = {
-    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 0, 0, 0},
-    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 0, 0, 0},
-    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 0, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0, 0,
+    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__NORMED, 0},
+    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 10000, 0, 0, 0},
+    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 10000, 0, 0, 0},
+    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0, 0, 0,
      0, 0},
-    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__MAY_REST, 0, 0},
-    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
-    {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__RAW, 0},
-    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__TEMPERED, 0, 0},
-    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 0, 0, 0},
-    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 2, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
-     0, 0, 0},
-    {"olmo2", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 1, 0, 4, 7,
-     1 << 30, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
+    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, SPECDEC__MAY_REST, 0, 0},
+    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
+    {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__RAW, 0},
+    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__TEMPERED, 0, 0},
+    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 10000, 0, 0, 0},
+    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
+    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
+     0, 0, 0, 0},
+    {"olmo2", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 1, 4, 7, 1 << 30, 1, 0, 0, 0, 0,
+     0, 0, 0, 0, 0},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
 };
 
 /* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
@@ -188,6 +190,7 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
+    specdec__chat chat;       /* as the template says */
     specdec__gguf gguf;
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
@@ -214,9 +217,20 @@ static const struct {
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
     {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
 
-/* Tensors that hold several matrices, one below the other. */
-static const struct { const char *suffix; int first, count; } specdec__fused_table[] = {
-    {"attn_qkv.weight", SPECDEC__Q, 3}, {"ffn_up.weight", SPECDEC__GATE, 2}};
+/* Tensors that hold the rows of `count` matrices from `matrix` on, one below the other, and those of their biases, from
+   vector `vector` on; where no tensor has the first one's name. Any architecture's files may have them. */
+typedef struct specdec__fused {
+    const char *weight, *bias; /* NULL: there are none */
+    unsigned char matrix, vector, count;
+    unsigned char mixes; /* of feed-forward networks: experts have it, others do not */
+    unsigned char sized; /* one matrix may have this name, too: it is fused if it has the rows of all */
+} specdec__fused;
+
+static const specdec__fused specdec__fused_table[] = {
+    {"attn_qkv.weight", "attn_qkv.bias", SPECDEC__Q, SPECDEC__Q_BIAS, 3, 0, 0},
+    {"ffn_gate_up.weight", "ffn_gate_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 0},
+    {"ffn_gate_up_exps.weight", NULL, SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1, 0},
+    {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 1}};
 
 static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scale",        ".attention.scale",
                                                                 ".residual_scale",         ".logit_scale",

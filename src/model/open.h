@@ -63,12 +63,36 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
                             : &m->reads.matrix;
 }
 
+#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
+
 typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
     unsigned char *tiles;
     const specdec_hooks *hooks;
 } specdec__repack;
+
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
+   more than a piece is in memory at a time. */
+static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
+                                        unsigned char *out)
+{
+    const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
+    const size_t blocks = (size_t)matrix->columns / matrix->type->block;
+    const int piece = specdec__max_int((int)(SPECDEC__REPACK_PIECE / tile_bytes), 1);
+    int next, rows, t;
+
+    for (; from < end; from = next) {
+        next = specdec__min_int(end, from + piece);
+        rows = specdec__min_int(next * SPECDEC__QUANT_ROWS, matrix->rows) - from * SPECDEC__QUANT_ROWS;
+        for (t = from; t < next; t++)
+            specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                                      specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
+                                      blocks, out + (size_t)t * tile_bytes);
+        if (is_mapped)
+            specdec__os_give_back(specdec__matrix_at(matrix, from), (size_t)rows * matrix->row_bytes);
+    }
+}
 
 static void specdec__model_repack_worker(void *argument, int thread)
 {
@@ -80,13 +104,10 @@ static void specdec__model_repack_worker(void *argument, int thread)
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
-        int tiles = specdec__matrix_tiles(matrix), from, end = 0, t;
+        int tiles = specdec__matrix_tiles(matrix), from, end = 0;
 
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
-            for (t = from; t < end; t++)
-                specdec__quant_interleave(matrix->type, matrix->file + (size_t)t * tile_bytes, matrix->row_bytes,
-                                          specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
-                                          (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
+            specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
@@ -108,11 +129,14 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
+    specdec__os_large_pages(job.tiles, m->tile_bytes);
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;
     if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
+    if (m->mapped.data)
+        specdec__os_give_back(m->mapped.data, m->mapped.size);
     return SPECDEC_OK;
 }
 
@@ -132,6 +156,54 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     file->data = room;
     specdec__os_unmap(&m->mapped);
     return specdec__os_read(room, file->size, source->path, error);
+}
+
+/* Reads the chat template, and recognises it, with memory that keeps what its texts are. */
+static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
+    specdec__chat_work *work;
+
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data) {
+        m->chat.failed = m->chat_template.data ? "SPECDEC_NO_TEMPLATES leaves reading it out of this build" : NULL;
+        return result;
+    }
+    work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
+    if (arena->base && arena->used != SIZE_MAX)
+        specdec__chat_recognise(&m->chat, work, m->chat_template, &m->vocab);
+    return SPECDEC_OK;
+}
+
+/* Letters that a name begins with: "qwen" of "qwen35moe". */
+static size_t specdec__model_family(specdec__bytes name)
+{
+    size_t n = 0;
+
+    while (n < name.size && name.data[n] >= 'a' && name.data[n] <= 'z')
+        n++;
+    return n;
+}
+
+/* Refuses an architecture that is not known, and names those of its family that are. */
+static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error *error)
+{
+    const size_t family = specdec__model_family(name);
+    char near_it[128];
+    specdec__writer w = specdec__writer_to(near_it, sizeof near_it);
+    size_t i;
+
+    near_it[0] = 0;
+    for (i = 0; family > 1 && i < SPECDEC__COUNT(specdec__architectures); i++) {
+        const char *known = specdec__architectures[i].name;
+
+        if (strncmp(known, (const char *)name.data, family < 5 ? family : 5) != 0)
+            continue;
+        specdec__write_string(&w, near_it[0] ? ", " : "");
+        specdec__write_string(&w, known);
+    }
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known (%s%s)",
+                         specdec__gguf_cut(name), name.data ? (const char *)name.data : "",
+                         near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
@@ -162,14 +234,12 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)
                                 : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a file of heads has no vocabulary");
     if (!m->architecture)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
-                             (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
+        return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=
-            SPECDEC_OK)
+        (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
     if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)

@@ -12,13 +12,10 @@
 
 SPECDEC__FOR_SIZE
 
-static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+/* The dimensions of a layer's tensors. */
+static void specdec__model_sizes(const specdec__model *m, int *size)
 {
     const int whole = m->architecture->joint_norms;
-    specdec__layer scratch, *layer = &scratch;
-    int size[SPECDEC__DIM_COUNT], i;
-    specdec_result result;
-    char name[64];
 
     size[SPECDEC__DIM_E] = m->embedding;
     size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
@@ -28,6 +25,16 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
+}
+
+static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+{
+    specdec__layer scratch, *layer = &scratch;
+    int size[SPECDEC__DIM_COUNT], i;
+    specdec_result result;
+    char name[64];
+
+    specdec__model_sizes(m, size);
     if (m->layer && index >= m->first && index < m->first + m->layers)
         layer = &m->layer[index - m->first];
     memset(layer, 0, sizeof *layer);
@@ -38,12 +45,14 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     for (i = 0; i < SPECDEC__VECTORS; i++) {
         const int named = m->architecture->vectors >> i & 1, wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
+        specdec__holder holder;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || m->architecture->lacks >> i & 1)
             continue;
-        specdec__model_tensor_name(name, sizeof name, index, specdec__vector_table[i].suffix);
-        result = specdec__model_vector(m, name, size[specdec__vector_table[i].size], required, arena,
-                                       &layer->vector[i], error);
+        holder = specdec__model_holder(m, index, 1, i, size);
+        specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
+        result = specdec__model_slice(m, name, holder.all, holder.first, size[specdec__vector_table[i].size], required,
+                                      arena, &layer->vector[i], error);
         if (result)
             return result;
     }
@@ -94,7 +103,7 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
 
     r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
                                         error);
-    m->rope_base = specdec__model_float(&r, ".rope.freq_base", 10000);
+    m->rope_base = specdec__model_base(&r);
     rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
     rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);

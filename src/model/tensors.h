@@ -29,11 +29,21 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
                                           int *found, specdec_error *error)
 {
     *found = specdec__gguf_find_tensor(&m->gguf, name, out);
-    if (*found == 2)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s occurs twice", name);
     if (!*found && required)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing", name);
     return SPECDEC_OK;
+}
+
+/* Refuses a tensor of a type that is not read. */
+static specdec_result specdec__model_unread(const char *name, uint32_t type, specdec_error *error)
+{
+    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(type);
+
+    return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                    "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
+                                    stranger->near_it)
+                    : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                    "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
 
 /* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
@@ -48,8 +58,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %u, which is not read", name,
-                             t.type);
+        return specdec__model_unread(name, t.type, error);
     if (specdec__quant_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
@@ -67,6 +76,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->file = t.data;
     out->tiles = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
+    out->run = out->apart = 0;
     return SPECDEC_OK;
 }
 
@@ -77,10 +87,11 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
-/* A vector of exactly size values, copied into the arena and padded to a multiple of 16; NULL when absent. */
-static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
-                                            specdec__arena *arena,
-                                            const float **out, specdec_error *error)
+/* Values [first, first + size) of a vector of exactly `all` values, copied into the arena and padded to a multiple of
+   16; NULL when absent. */
+static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
+                                           int required, specdec__arena *arena, const float **out,
+                                           specdec_error *error)
 {
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
@@ -93,14 +104,22 @@ static specdec_result specdec__model_vector(const specdec__model *m, const char 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (t.shape[0] != (uint64_t)size || t.shape[1] != 1 || t.shape[2] != 1 || t.shape[3] != 1)
+    if (t.shape[0] != (uint64_t)all || t.shape[1] != 1 || t.shape[2] != 1 || t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, it should have %d", name,
-                             (unsigned long long)t.shape[0], size);
+                             (unsigned long long)t.shape[0], all);
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
-        specdec__quant_to_float(type, t.data, (size_t)size, values);
+        specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
     *out = values;
     return SPECDEC_OK;
+}
+
+/* A vector of exactly size values, all of them. */
+static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
+                                            specdec__arena *arena,
+                                            const float **out, specdec_error *error)
+{
+    return specdec__model_slice(m, name, size, 0, size, required, arena, out, error);
 }
 
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
@@ -116,6 +135,13 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
     return matrix->row_bytes * SPECDEC__QUANT_ROWS;
+}
+/* Where tile t of a matrix lies in the file. */
+SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
+{
+    const int place = matrix->run ? t / matrix->run * matrix->apart + t % matrix->run : t;
+
+    return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
@@ -138,28 +164,76 @@ static void specdec__model_count_weights(specdec__model *m, const specdec__matri
     specdec__model_count_rows(m, matrix, matrix->rows);
 }
 
-/* The tensor that holds matrix i of a layer: how many rows it has, and which of them is the matrix's first. */
-static const char *specdec__model_holder(const specdec__model *m, int i, const int *size, int *rows, int *first)
+/* The tensor that holds a matrix, or a vector, of a layer: of how many rows, from which on they are its own. */
+typedef struct specdec__holder {
+    const char *suffix;
+    int all, first;
+} specdec__holder;
+
+/* The suffix of a tensor for matrix i, or vector i, alone. */
+static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
 {
-    int f, j;
+    if (vectors)
+        return specdec__vector_table[i].suffix;
+    return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
+                                                                          : specdec__matrix_table[i].suffix;
+}
 
-    *first = 0;
-    *rows = size[specdec__matrix_table[i].rows];
-    if (specdec__model_mixes(m) && specdec__matrix_table[i].of_experts)
-        return specdec__matrix_table[i].of_experts;
-    for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++) {
-        const int from = specdec__fused_table[f].first, to = from + specdec__fused_table[f].count;
+static int specdec__model_rows(int vectors, int i, const int *size)
+{
+    return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
+}
 
-        if (!(m->architecture->fused & SPECDEC__BIT(f)) || i < from || i >= to)
+/* Whether a layer has a tensor; *rows: how many. */
+static int specdec__model_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
+{
+    specdec__gguf_tensor t;
+    char name[64];
+    int found;
+
+    specdec__model_tensor_name(name, sizeof name, layer, suffix);
+    specdec__model_find(m, name, 0, &t, &found, NULL);
+    *rows = found ? t.shape[vectors ? 0 : 1] : 0;
+    return found;
+}
+
+/* Whether a layer has a fused tensor, which holds `all` rows, in place of single ones. */
+static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all)
+{
+    const char *suffix = vectors ? f->bias : f->weight;
+    uint64_t rows;
+
+    return suffix && (!specdec__matrix_table[f->matrix].of_experts || f->mixes == !!specdec__model_mixes(m)) &&
+           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix), vectors,
+                               &rows) &&
+           specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
+}
+
+/* Finds what holds matrix i, or vector i: a tensor of its own, or a fused one. */
+static specdec__holder specdec__model_holder(const specdec__model *m, int layer, int vectors, int i, const int *size)
+{
+    specdec__holder own;
+    size_t k;
+    int j;
+
+    own.suffix = specdec__model_own(m, vectors, i);
+    own.all = specdec__model_rows(vectors, i, size);
+    own.first = 0;
+    for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
+        const specdec__fused *f = &specdec__fused_table[k];
+        const int from = vectors ? f->vector : f->matrix, to = from + f->count;
+        specdec__holder fused = {vectors ? f->bias : f->weight, 0, 0};
+
+        if (i < from || i >= to)
             continue;
-        *rows = 0;
         for (j = from; j < to; j++) {
-            *first += j < i ? size[specdec__matrix_table[j].rows] : 0;
-            *rows += size[specdec__matrix_table[j].rows];
+            fused.first += j < i ? specdec__model_rows(vectors, j, size) : 0;
+            fused.all += specdec__model_rows(vectors, j, size);
         }
-        return specdec__fused_table[f].suffix;
+        if (specdec__model_fuses(m, layer, f, vectors, fused.all))
+            return fused;
     }
-    return specdec__matrix_table[i].suffix;
+    return own;
 }
 
 /* Binds the matrices of a layer. */
@@ -171,18 +245,22 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
 
     for (i = 0; i < specdec__model_each(m); i++) {
         const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
+        const specdec__holder holder = specdec__model_holder(m, index, 0, i, size);
+        const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
         specdec_result result;
-        int rows, first;
 
-        specdec__model_tensor_name(name, sizeof name, index, specdec__model_holder(m, i, size, &rows, &first));
-        result = specdec__model_matrices(m, name, parts, rows, size[specdec__matrix_table[i].columns], 1, matrix,
+        specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
+        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns], 1, matrix,
                                          &found, error);
         if (result)
             return result;
-        rows = size[specdec__matrix_table[i].rows];
         matrix->rows = rows * parts;
-        matrix->file += (size_t)first * matrix->row_bytes;
+        matrix->file += (size_t)holder.first * matrix->row_bytes;
+        if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
+            matrix->run = rows / SPECDEC__QUANT_ROWS;
+            matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
+        }
         specdec__model_count_rows(m, matrix, parts > 1 ? rows * m->chosen : rows);
     }
     return SPECDEC_OK;

@@ -26,17 +26,48 @@ static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t n
 /* Was a type left out by SPECDEC_TYPES? */
 SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
 
+/* Types of files that are not read: their names, what is nearest of those that are, and their sizes; bytes 0: of a type
+   that has gone from the format. */
+typedef struct specdec__quant_stranger {
+    unsigned short number, block, bytes;
+    const char *name, *near_it;
+} specdec__quant_stranger;
+
+static const specdec__quant_stranger specdec__quant_strangers[] = {
+    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},         {9, 32, 36, "Q8_1", "Q8_0"},
+    {15, 256, 292, "Q8_K", "Q8_0"},     {19, 256, 50, "IQ1_S", "IQ2_XXS"}, {24, 1, 1, "I8", "F32"},
+    {25, 1, 2, "I16", "F32"},           {26, 1, 4, "I32", "F32"},          {27, 1, 8, "I64", "F32"},
+    {28, 1, 8, "F64", "F32"},           {29, 256, 56, "IQ1_M", "IQ2_XXS"}, {31, 1, 0, "Q4_0_4_4", "Q4_0"},
+    {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},    {34, 256, 54, "TQ1_0", "IQ2_XXS"},
+    {35, 256, 66, "TQ2_0", "Q2_K"},     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"},
+    {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}, {39, 32, 17, "MXFP4", "IQ4_NL"},   {40, 64, 36, "NVFP4", "IQ4_NL"},
+    {41, 128, 18, "Q1_0", "IQ2_XXS"},   {42, 64, 18, "Q2_0", "Q2_K"}};
+
+/* The row of a type that is not read, or NULL when it is not even known. */
+static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_stranger(uint32_t number)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__quant_strangers); i++)
+        if (specdec__quant_strangers[i].number == number)
+            return &specdec__quant_strangers[i];
+    return NULL;
+}
+
 /* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
-   the size does not fit; 0 for unknown types. */
+   the size does not fit; 0 for types whose size is not known. */
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
+    const specdec__quant_stranger *stranger = type ? NULL : specdec__quant_find_stranger(number);
+    const size_t block = type ? (size_t)type->block : stranger ? stranger->block : 1,
+                 bytes = type ? (size_t)type->bytes : stranger ? stranger->bytes : 0;
 
-    if (!type)
+    if (!bytes)
         return 0;
-    if (row % type->block || elements % type->block || elements / type->block > (uint64_t)(SIZE_MAX / type->bytes))
+    if (row % block || elements % block || elements / block > (uint64_t)(SIZE_MAX / bytes))
         return SIZE_MAX;
-    return (size_t)(elements / type->block) * type->bytes;
+    return (size_t)(elements / block) * bytes;
 }
 
 /* One quantised block to floats, out (block). Granules are multiples of 16. */

@@ -236,6 +236,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec__room room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
@@ -243,18 +244,19 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
         return result;
+    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
-                          target->kv.type, setup->room, (int)size, arena);
+                          target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
     m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
-    for (i = 0; i < setup->room->views; i++) {
+    for (i = 0; i < room.views; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, setup->room, arena);
+        specdec__context_view(&t->view, &room, arena);
         t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
     }
     m->levels.logits = m->context.logits;

@@ -210,6 +210,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
