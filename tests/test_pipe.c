@@ -396,7 +396,7 @@ static int write_until_full(specdec *text, int length, const specdec_settings *s
     CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, length), SPECDEC_OK);
     while ((result = specdec_step(text, &tokens, &count)) == SPECDEC_OK)
         continue;
-    CHECK_EQUAL_INT(result, SPECDEC_ERROR_CONTEXT);
+    CHECK_EQUAL_INT(result, SPECDEC_ERROR_FULL);
     CHECK(strstr(specdec_error_text(text), "no room in the cache") != NULL);
     specdec_tokens(text, &tokens, &count);
     specdec_close(other);
