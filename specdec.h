@@ -15995,8 +15995,9 @@ enum {
 };
 
 enum {
-    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 6,
-    SPECDEC__TEMPLATE_DEPTH = 6,     /* expressions in brackets, macros in macros */
+    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
+    SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
+    SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
     SPECDEC__TEMPLATE_STEPS = 50000, /* tags and operands */
     SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
 };
@@ -16023,9 +16024,10 @@ typedef struct specdec__template_block {
     int index, variables;
 } specdec__template_block;
 
+/* Arguments of a call, or items of a list. */
 typedef struct specdec__template_arguments {
-    specdec__template_value value[SPECDEC__TEMPLATE_ARGUMENTS];
-    specdec__bytes name[SPECDEC__TEMPLATE_ARGUMENTS];
+    specdec__template_value *value; /* (count) */
+    specdec__bytes *name;           /* (count) empty: it has none */
     int count;
 } specdec__template_arguments;
 
@@ -16037,12 +16039,15 @@ typedef struct specdec__template {
     int line;              /* that text stands at the beginning of a line */
     int skip;              /* not 0: expressions are passed over */
     int depth, steps, spaces, from;       /* from: variables below it belong to whoever called a macro */
-    int variables, blocks, sets;          /* sets: how often anything was assigned */
+    int variables, blocks, arguments;
+    int sets;                             /* how often anything was assigned */
     const char *failed;                   /* why it ended early */
     specdec__bytes culprit;               /* on what */
     size_t used, written;                 /* bytes of room; of output */
     specdec__template_variable variable[SPECDEC__TEMPLATE_VARIABLES];
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
+    specdec__template_value argument[SPECDEC__TEMPLATE_ARGUMENTS]; /* of calls that are being read, or made */
+    specdec__bytes argument_name[SPECDEC__TEMPLATE_ARGUMENTS];
     union {
         char bytes[SPECDEC__TEMPLATE_ROOM];
         specdec__template_value aligned;
@@ -16242,7 +16247,7 @@ static specdec__bytes specdec__template_name(specdec__template *t)
 }
 
 /* A string between quotes, whose first is here. */
-static specdec__template_value specdec__template_quoted(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specdec__template *t)
 {
     const unsigned char quote = t->text.data[t->at++];
     const size_t from = t->at;
@@ -16334,36 +16339,50 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
 static void specdec__template_run(specdec__template *t);
 static void specdec__template_close(specdec__template *t);
 
-/* Arguments up to the bracket. */
-static void specdec__template_read_arguments(specdec__template *t, specdec__template_arguments *arguments)
+/* Goes `by` levels deeper. Returns 0, and the run has ended, when that is too deep. */
+static int specdec__template_deeper(specdec__template *t, int by)
 {
-    const specdec__bytes none = {NULL, 0};
+    t->depth += by;
+    if (t->depth > SPECDEC__TEMPLATE_DEPTH)
+        specdec__template_garbled(t);
+    return !t->failed;
+}
 
+/* Arguments or items up to a closing bracket. They stay until t->arguments is less again. */
+static SPECDEC__NOINLINE void specdec__template_read_arguments(specdec__template *t, const char *close,
+                                                               specdec__template_arguments *arguments)
+{
+    specdec__template_value value;
+
+    arguments->value = t->argument + t->arguments;
+    arguments->name = t->argument_name + t->arguments;
     arguments->count = 0;
-    while (!t->failed && !specdec__template_accept(t, ")")) {
+    while (!t->failed && !specdec__template_accept(t, close)) {
         const size_t at = t->at;
         specdec__bytes name = specdec__template_name(t);
 
-        if (arguments->count == SPECDEC__TEMPLATE_ARGUMENTS) {
-            specdec__template_garbled(t);
-            return;
-        }
         if (!name.size || specdec__template_next(t) != '=' || (t->at + 1 < t->end && t->text.data[t->at + 1] == '=')) {
             t->at = at;
-            name = none;
+            name.size = 0;
         } else {
             t->at++;
         }
-        arguments->name[arguments->count] = name;
-        arguments->value[arguments->count++] = specdec__template_expression(t);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
+        value = specdec__template_expression(t);
+        if (t->arguments == SPECDEC__TEMPLATE_ARGUMENTS ||
+            (!specdec__template_accept(t, ",") && specdec__template_next(t) != close[0])) {
             specdec__template_garbled(t);
+            return;
+        }
+        arguments->name[arguments->count] = name;
+        arguments->value[arguments->count++] = value;
+        t->arguments++;
     }
 }
 
 /* Calls a macro: what it writes. */
-static specdec__template_value specdec__template_call(specdec__template *t, const specdec__template_value *macro,
-                                                      const specdec__template_arguments *arguments)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_call(specdec__template *t,
+                                                                        const specdec__template_value *macro,
+                                                                        const specdec__template_arguments *arguments)
 {
     const size_t at = t->at, end = t->end, after = t->after, written = t->written;
     const int strip = t->strip, line = t->line, variables = t->variables, from = t->from, blocks = t->blocks;
@@ -16409,37 +16428,34 @@ static specdec__template_value specdec__template_call(specdec__template *t, cons
     return out;
 }
 
-/* A function of this name; *t stands behind its opening bracket. */
-static specdec__template_value specdec__template_function(specdec__template *t, specdec__bytes name)
+/* What a function of this name returns. */
+static SPECDEC__NOINLINE specdec__template_value
+specdec__template_function(specdec__template *t, specdec__bytes name, const specdec__template_arguments *arguments)
 {
-    specdec__template_arguments arguments;
-    const specdec__template_variable *variable;
+    const specdec__template_variable *variable = specdec__template_find(t, name, 0);
     specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
     int i;
 
-    specdec__template_read_arguments(t, &arguments);
-    if (t->skip || t->failed)
-        return out;
     if (specdec__bytes_are(name, "namespace")) {
         out = specdec__template_number(SPECDEC__TEMPLATE_SPACE, ++t->spaces);
-        for (i = 0; i < arguments.count; i++)
-            specdec__template_set(t, arguments.name[i], t->spaces, arguments.value[i]);
+        for (i = 0; i < arguments->count; i++)
+            specdec__template_set(t, arguments->name[i], t->spaces, arguments->value[i]);
         return out;
     }
     if (specdec__bytes_are(name, "raise_exception"))
         return specdec__template_fail(t, "it refuses such a conversation", name);
-    variable = specdec__template_find(t, name, 0);
-    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO || t->depth == SPECDEC__TEMPLATE_DEPTH)
+    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO)
         return specdec__template_fail(t, "it calls a function that is not known", name);
-    t->depth++;
-    out = specdec__template_call(t, &variable->value, &arguments);
-    t->depth--;
+    if (specdec__template_deeper(t, SPECDEC__TEMPLATE_CALL))
+        out = specdec__template_call(t, &variable->value, arguments);
+    t->depth -= SPECDEC__TEMPLATE_CALL;
     return out;
 }
 
 /* A string without certain characters at its ends (1: the left, 2: the right). */
-static specdec__template_value specdec__template_strip(specdec__template_value value,
-                                                       const specdec__template_arguments *arguments, int ends)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments,
+                                                                         int ends)
 {
     const char *set = " \t\r\n\v\f", *text = (const char *)value.at;
     size_t size = 6;
@@ -16457,8 +16473,9 @@ static specdec__template_value specdec__template_strip(specdec__template_value v
 }
 
 /* The parts of a string between separators. */
-static specdec__template_value specdec__template_split(specdec__template *t, specdec__template_value value,
-                                                       const specdec__template_value *by)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec__template *t,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_value *by)
 {
     size_t count = 1, at = 0, found, i;
     specdec__template_value *out;
@@ -16477,9 +16494,10 @@ static specdec__template_value specdec__template_split(specdec__template *t, spe
 }
 
 /* A string with one string for another. */
-static specdec__template_value specdec__template_replace(specdec__template *t, specdec__template_value value,
-                                                         const specdec__template_value *from,
-                                                         const specdec__template_value *to)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specdec__template *t,
+                                                                           specdec__template_value value,
+                                                                           const specdec__template_value *from,
+                                                                           const specdec__template_value *to)
 {
     specdec__template_value out = specdec__template_string(""), part;
     size_t at = 0, found;
@@ -16498,12 +16516,12 @@ static specdec__template_value specdec__template_replace(specdec__template *t, s
 }
 
 /* A method or filter on a value. */
-static specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
-                                                       specdec__template_value value,
-                                                       const specdec__template_arguments *arguments)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments)
 {
     const int is_string = value.kind == SPECDEC__TEMPLATE_STRING, is_list = value.kind == SPECDEC__TEMPLATE_LIST;
-    const specdec__template_value *first = &arguments->value[0];
+    const specdec__template_value *first = arguments->value;
     const int by_string = arguments->count > 0 && first->kind == SPECDEC__TEMPLATE_STRING;
     int ends;
 
@@ -16543,8 +16561,9 @@ static specdec__template_value specdec__template_apply(specdec__template *t, spe
 }
 
 /* The attribute or item of a value. */
-static specdec__template_value specdec__template_get(specdec__template *t, const specdec__template_value *of,
-                                                     const specdec__template_value *key)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_get(specdec__template *t,
+                                                                       const specdec__template_value *of,
+                                                                       const specdec__template_value *key)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     const specdec_message *message = (const specdec_message *)of->at;
@@ -16589,7 +16608,8 @@ static specdec__template_value specdec__template_get(specdec__template *t, const
 }
 
 /* What stands in square brackets behind a value. */
-static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *of)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_item(specdec__template *t,
+                                                                        const specdec__template_value *of)
 {
     int64_t place[3] = {0, INT32_MAX, 1};
     specdec__template_value key = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
@@ -16616,7 +16636,8 @@ static specdec__template_value specdec__template_item(specdec__template *t, cons
 }
 
 /* Is a value what a test says? */
-static specdec__template_value specdec__template_test(specdec__template *t, const specdec__template_value *value)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_test(specdec__template *t,
+                                                                        const specdec__template_value *value)
 {
     static const char *const tests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence",
                                         "number", "true", "false", "boolean"};
@@ -16644,29 +16665,62 @@ static specdec__template_value specdec__template_test(specdec__template *t, cons
     return specdec__template_number(SPECDEC__TEMPLATE_BOOL, is != negated);
 }
 
-/* A list of what stands in square brackets. */
-static specdec__template_value specdec__template_list(specdec__template *t)
+/* A list of items. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_list(specdec__template *t,
+                                                                        const specdec__template_arguments *items)
 {
-    specdec__template_value item[SPECDEC__TEMPLATE_ARGUMENTS], *out;
-    size_t count = 0;
+    const size_t count = (size_t)items->count;
+    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
 
-    while (!t->failed && !specdec__template_accept(t, "]")) {
-        if (count == SPECDEC__TEMPLATE_ARGUMENTS) {
-            specdec__template_garbled(t);
-            break;
-        }
-        item[count++] = specdec__template_expression(t);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ']')
-            specdec__template_garbled(t);
-    }
-    out = t->failed ? NULL : (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
     if (out && count)
-        memcpy(out, item, count * sizeof *out);
+        memcpy(out, items->value, count * sizeof *out);
     return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
 }
 
+/* The value of a message's member as its method get has it. */
+static specdec__template_value specdec__template_member(specdec__template *t, const specdec__template_value *message,
+                                                        const specdec__template_arguments *arguments)
+{
+    const specdec__template_value value = specdec__template_get(t, message, arguments->value);
+
+    if (value.kind != SPECDEC__TEMPLATE_UNDEFINED)
+        return value;
+    return arguments->count > 1 ? arguments->value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+}
+
+/* What stands behind an opening bracket, and what comes of it: kind '[' a list, '(' a function of this name, else a
+   method or filter on a value, which may have no arguments. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply_to(specdec__template *t, int kind,
+                                                                            specdec__bytes name,
+                                                                            const specdec__template_value *value,
+                                                                            int has_arguments)
+{
+    specdec__template_arguments arguments;
+    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    const int before = t->arguments;
+
+    arguments.value = t->argument;
+    arguments.name = t->argument_name;
+    arguments.count = 0;
+    if (has_arguments && specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+        specdec__template_read_arguments(t, kind == '[' ? "]" : ")", &arguments);
+    if (t->skip || t->failed)
+        ;
+    else if (kind == '[')
+        out = specdec__template_list(t, &arguments);
+    else if (kind == '(')
+        out = specdec__template_function(t, name, &arguments);
+    else if (value->kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count)
+        out = specdec__template_member(t, value, &arguments);
+    else
+        out = specdec__template_apply(t, name, *value, &arguments);
+    t->depth -= has_arguments ? SPECDEC__TEMPLATE_BRACKET : 0;
+    t->arguments = before;
+    return out;
+}
+
 /* A name: a constant, a function or a variable. The date is none: what it changes no format can hold. */
-static specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
 {
     static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
     const specdec__template_variable *variable;
@@ -16678,13 +16732,13 @@ static specdec__template_value specdec__template_named(specdec__template *t, spe
     if (specdec__bytes_are(name, "strftime_now"))
         specdec__template_fail(t, "it asks for the date", name);
     if (specdec__template_accept(t, "("))
-        return specdec__template_function(t, name);
+        return specdec__template_apply_to(t, '(', name, NULL, 1);
     variable = specdec__template_find(t, name, 0);
     return variable ? variable->value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
 /* What an expression is made of, without what stands behind it. */
-static specdec__template_value specdec__template_primary(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_primary(specdec__template *t)
 {
     const int c = specdec__template_next(t);
     specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
@@ -16704,15 +16758,13 @@ static specdec__template_value specdec__template_primary(specdec__template *t)
             value.number = value.number < INT32_MAX ? value.number * 10 + (t->text.data[t->at] - '0') : value.number;
         return value;
     }
-    if (specdec__template_accept(t, "[") || specdec__template_accept(t, "(")) {
-        if (t->depth == SPECDEC__TEMPLATE_DEPTH) {
-            specdec__template_garbled(t);
-            return value;
-        }
-        t->depth++;
-        value = c == '[' ? specdec__template_list(t) : specdec__template_expression(t);
-        t->depth--;
-        if (c == '(' && !specdec__template_accept(t, ")"))
+    if (specdec__template_accept(t, "["))
+        return specdec__template_apply_to(t, '[', specdec__template_bytes(NULL, 0), NULL, 1);
+    if (specdec__template_accept(t, "(")) {
+        if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+            value = specdec__template_expression(t);
+        t->depth -= SPECDEC__TEMPLATE_BRACKET;
+        if (!t->failed && !specdec__template_accept(t, ")"))
             specdec__template_garbled(t);
         return value;
     }
@@ -16724,28 +16776,8 @@ static specdec__template_value specdec__template_primary(specdec__template *t)
     return specdec__template_named(t, name);
 }
 
-/* A call of a method or a filter on a value. */
-static specdec__template_value specdec__template_method(specdec__template *t, specdec__bytes name,
-                                                        specdec__template_value value, int has_arguments)
-{
-    specdec__template_arguments arguments;
-
-    arguments.count = 0;
-    if (has_arguments)
-        specdec__template_read_arguments(t, &arguments);
-    if (t->skip || t->failed)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    if (value.kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count) {
-        value = specdec__template_get(t, &value, &arguments.value[0]);
-        if (value.kind == SPECDEC__TEMPLATE_UNDEFINED)
-            value = arguments.count > 1 ? arguments.value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
-        return value;
-    }
-    return specdec__template_apply(t, name, value, &arguments);
-}
-
 /* An operand with its attributes, items, calls, filters and tests. */
-static specdec__template_value specdec__template_operand(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specdec__template *t)
 {
     const int minus = specdec__template_accept(t, "-");
     specdec__template_value value = specdec__template_primary(t), key;
@@ -16759,10 +16791,12 @@ static specdec__template_value specdec__template_operand(specdec__template *t)
             const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
 
             key = specdec__template_of(SPECDEC__TEMPLATE_STRING, name.data, name.size);
-            value = called || !dot ? specdec__template_method(t, name, value, called)
+            value = called || !dot ? specdec__template_apply_to(t, '.', name, &value, called)
                                    : specdec__template_get(t, &value, &key);
         } else if (specdec__template_accept(t, "[")) {
-            value = specdec__template_item(t, &value);
+            if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+                value = specdec__template_item(t, &value);
+            t->depth -= SPECDEC__TEMPLATE_BRACKET;
         } else if (specdec__template_accept(t, "is")) {
             value = specdec__template_test(t, &value);
         } else {
@@ -16775,8 +16809,8 @@ static specdec__template_value specdec__template_operand(specdec__template *t)
 }
 
 /* Is a value in a list, a string in a string, or the name of what a message has? */
-static int specdec__template_within(specdec__template *t, const specdec__template_value *what,
-                                    const specdec__template_value *in)
+static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, const specdec__template_value *what,
+                                                      const specdec__template_value *in)
 {
     const specdec__template_value *items = (const specdec__template_value *)in->at;
     size_t i;
@@ -16795,8 +16829,9 @@ static int specdec__template_within(specdec__template *t, const specdec__templat
 }
 
 /* Two operands and what stands between them: the number of a comparison or sum below. */
-static specdec__template_value specdec__template_combine(specdec__template *t, int i, specdec__template_value a,
-                                                         specdec__template_value b)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_combine(specdec__template *t, int i,
+                                                                           specdec__template_value a,
+                                                                           specdec__template_value b)
 {
     const int numbers = a.kind >= SPECDEC__TEMPLATE_BOOL && a.kind <= SPECDEC__TEMPLATE_INTEGER &&
                         b.kind >= SPECDEC__TEMPLATE_BOOL && b.kind <= SPECDEC__TEMPLATE_INTEGER;
@@ -16860,7 +16895,9 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
     int i, own = 0, decided;
 
     if (specdec__template_accept(t, "not")) {
-        value = specdec__template_binary(t, 3);
+        value = specdec__template_deeper(t, 1) ? specdec__template_binary(t, 3)
+                                               : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+        t->depth--;
         value = specdec__template_number(SPECDEC__TEMPLATE_BOOL, !specdec__template_truth(&value));
     } else {
         value = specdec__template_operand(t);
@@ -16868,7 +16905,8 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
     while (!t->failed && (i = specdec__template_operator(t, level, &own)) >= 0) {
         decided = own < 2 && specdec__template_truth(&value) == !own;
         t->skip += decided;
-        other = specdec__template_binary(t, own + 1);
+        other = specdec__template_deeper(t, 1) ? specdec__template_binary(t, own + 1) : value;
+        t->depth--;
         t->skip -= decided;
         value = decided ? value : own < 2 ? other : specdec__template_combine(t, i, value, other);
     }
@@ -17293,7 +17331,8 @@ static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specd
     t->text = text;
     t->text.size -= text.size && text.data[text.size - 1] == '\n';
     t->at = t->end = t->after = t->used = t->written = 0;
-    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = t->sets = 0;
+    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
+    t->arguments = t->sets = 0;
     t->failed = NULL;
     if (text.size && memchr(text.data, '\r', text.size))
         specdec__template_fail(t, "it has carriage returns", specdec__template_bytes(NULL, 0));
@@ -17414,6 +17453,7 @@ typedef struct specdec__chat {
 typedef struct specdec__chat_work {
     specdec__template run;
     char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
+    specdec__chat found;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
@@ -17782,22 +17822,25 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
         chat->failed = "it writes what no known format does";
 }
 
-/* Chooses by name (NULL: as the model's template says, own), and checks that the format's tokens are there. *chat has
-   no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is missing). */
+/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
+   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
+   missing). */
 static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
                                                            const specdec__vocab *v, const char *name,
                                                            specdec_error *error)
 {
     const char *missing;
 
-    *chat = *own;
-    if (name && !(own->format && strcmp(own->format->name, name) == 0)) {
+    memset(chat, 0, sizeof *chat);
+    if (own)
+        *chat = *own;
+    if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         memset(chat, 0, sizeof *chat);
         chat->format = specdec__chat_find(name);
         if (!chat->format)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trims = chat->format->trims;
-        chat->begins = own->begins;
+        chat->begins = own && own->begins;
     }
     missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
     if (missing && name)
@@ -17819,7 +17862,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!chat->failed)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model has no chat template: config.chat_format chooses a format");
+                             "the model has no chat template that is read: config.chat_format chooses a format");
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                          "the model's chat template is of no known format (%s%s%.*s): config.chat_format chooses one",
                          chat->failed, chat->culprit.size ? ": " : "",
@@ -18014,7 +18057,7 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
-    specdec__chat chat;       /* as the template says */
+    const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
     specdec__gguf gguf;
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
@@ -19268,13 +19311,13 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
     specdec__chat_work *work;
 
-    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data) {
-        m->chat.failed = m->chat_template.data ? "SPECDEC_NO_TEMPLATES leaves reading it out of this build" : NULL;
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
-    }
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
-    if (arena->base && arena->used != SIZE_MAX)
-        specdec__chat_recognise(&m->chat, work, m->chat_template, &m->vocab);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
+    m->chat = &work->found;
     return SPECDEC_OK;
 }
 
@@ -33267,7 +33310,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__chat_choose(&e->chat, &e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
+        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
@@ -34247,7 +34290,7 @@ static specdec_result specdec__conversation(const specdec_model *model, const sp
 
     if (!v->count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
-    if ((result = specdec__chat_choose(chat, &model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+    if ((result = specdec__chat_choose(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
         return specdec__chat_unknown(chat, error);
@@ -34666,7 +34709,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
     if (m->vocab.count)
-        specdec__chat_choose(&chat, &m->chat, &m->vocab, NULL, NULL);
+        specdec__chat_choose(&chat, m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
