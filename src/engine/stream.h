@@ -16,6 +16,7 @@
 #include "../speculation/draft.h"
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
 
 struct specdec__engine;
@@ -64,9 +65,9 @@ struct specdec {
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* as do these */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
     int end_count;
-    int32_t ends[SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS]; /* (end_count) tokens that end the answer by settings */
-    unsigned char stop_bytes[SPECDEC__STOP_ROOM];
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -98,12 +99,14 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     specdec_candidate *best;
     specdec__merged merged;
     specdec__view view;
-    int32_t *text, *places;
-    unsigned char *token_text, *piece;
+    int32_t *text, *ends, *places;
+    unsigned char *stop_bytes, *token_text, *piece;
     float *logprobs;
 
     specdec__context_view(&view, room, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
@@ -120,6 +123,8 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     t->room = (int)tokens;
     t->view = view;
     t->tokens = text;
+    t->stop_bytes = stop_bytes;
+    t->ends = ends;
     t->fork_places = places;
     t->text_room = text_room;
     t->token_text = token_text;
