@@ -50,10 +50,12 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
-     block. Of the caller's own stack, calls need at most 12 KB (optimised; 4 to 9 were measured, and 2.5 more at the
-     first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped
-     file kills the process that reads it (SIGBUS): replace model files by renaming new ones over them. Where that
-     cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
+     block. Of the caller's own stack, calls need at most 14 KB (optimised; 3 to 11 were measured, most when an engine
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB.
+     Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
+     they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
+     renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
+     examples/specdec.c does.
 
    THREADS
 
@@ -29647,32 +29649,51 @@ static int specdec__stream_places(const specdec_config *c, int room)
     return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. */
+/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
+   large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    const size_t noted = c->logprobs ? tokens : 0;
+    specdec_candidate *best;
+    specdec__merged merged;
+    specdec__view view;
+    int32_t *text, *ends, *places;
+    unsigned char *stop_bytes, *token_text, *piece;
+    float *logprobs;
 
+    specdec__context_view(&view, room, arena);
+    text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
+    piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
+    merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
+    merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
+    logprobs = SPECDEC__TAKE(arena, float, noted);
+    best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    if (!t)
+        return;
     t->model = model;
     t->context = room->length;
     t->room = (int)tokens;
-    specdec__context_view(&t->view, room, arena);
-    t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    t->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
-    t->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
-    t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
-    t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
-    t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
-    t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&t->merged.tree, c->tree_size, arena);
-    t->merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
-    t->merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
-    t->merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
-    if (!c->logprobs)
-        return;
+    t->view = view;
+    t->tokens = text;
+    t->stop_bytes = stop_bytes;
+    t->ends = ends;
+    t->fork_places = places;
+    t->text_room = text_room;
+    t->token_text = token_text;
+    t->piece = piece;
+    t->merged = merged;
+    t->logprobs = noted ? logprobs : NULL;
+    t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
-    t->logprobs = SPECDEC__TAKE(arena, float, tokens);
-    t->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)c->logprobs);
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -30406,17 +30427,16 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 /* The table of texts, all of them free. */
 static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
-    specdec counted, *t;
     int i;
 
-    memset(&counted, 0, sizeof counted);
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        t = e->texts ? &e->texts[i] : &counted;
-        t->engine = e;
-        t->at = i;
-        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        if (!e->texts)
+            continue;
+        e->texts[i].engine = e;
+        e->texts[i].at = i;
     }
 }
 
@@ -34112,25 +34132,30 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The others: one for each model. */
+/* The others: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int count, size_t *bytes, specdec_error *error)
+                                                                int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
-    own[count] = &model;
-    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
-                                           : specdec__measure_parts(config, own, bytes, error);
+    own[left - 1] = &model;
+    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
+                    : specdec__measure_parts(config, own, bytes, error);
 }
+
+/* Whether an engine opens the model of a source: it is given, and not prepared. */
+static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model *own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS] = {NULL};
+    int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    return specdec__measure_models(config, own, 0, bytes, error);
+    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    return specdec__measure_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
