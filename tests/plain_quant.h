@@ -411,14 +411,14 @@ static void plain_pack_scales_k(const int *scales, const int *minimums, unsigned
     }
 }
 
-static void plain_encode_q4_k(const float *values, unsigned char *block)
+/* Q4_K and Q5_K: the lower four bits of codes go to nibbles, the fifth of value i of group g to bit g of high[i]. */
+static void plain_encode_groups(const float *values, int highest, unsigned char *block, unsigned char *high, unsigned char *nibbles)
 {
     float scales[8], minimums[8], d, dmin;
     int i, g, scale[8], minimum[8];
 
     for (g = 0; g < 8; g++)
-        plain_fit_affine(values + 32 * g, 15, 0, &scales[g], &minimums[g]);
-    memset(block, 0, 144);
+        plain_fit_affine(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
     specdec__store_u16(block, plain_f16_from_float(plain_peak(8, scales) / 63));
     specdec__store_u16(block + 2, plain_f16_from_float(plain_peak(8, minimums) / 63));
     d = specdec__load_f16(block);
@@ -431,12 +431,26 @@ static void plain_encode_q4_k(const float *values, unsigned char *block)
         inverse = plain_inverse((double)d * (double)scale[g]);
         for (i = 32 * g; i < 32 * g + 32; i++) {
             double above = (double)values[i] + (double)dmin * (double)minimum[g];
-            int code = plain_round(above * inverse, 0, 15);
-            unsigned char *at = &block[16 + i / 64 * 32 + i % 32];
-            *at = (unsigned char)(*at | code << (g % 2 * 4));
+            int code = plain_round(above * inverse, 0, highest);
+            unsigned char *at = &nibbles[i / 64 * 32 + i % 32];
+            *at = (unsigned char)(*at | (code & 15) << (g % 2 * 4));
+            if (high)
+                high[i % 32] = (unsigned char)(high[i % 32] | (code >> 4) << g);
         }
     }
     plain_pack_scales_k(scale, minimum, block + 4);
+}
+
+static void plain_encode_q4_k(const float *values, unsigned char *block)
+{
+    memset(block, 0, 144);
+    plain_encode_groups(values, 15, block, NULL, block + 16);
+}
+
+static void plain_encode_q5_k(const float *values, unsigned char *block)
+{
+    memset(block, 0, 176);
+    plain_encode_groups(values, 31, block, block + 16, block + 48);
 }
 
 static void plain_encode_f32(const float *value, unsigned char *out)
@@ -463,7 +477,7 @@ static const struct {
     {SPECDEC__TYPE_Q4_0, plain_encode_q4_0}, {SPECDEC__TYPE_Q4_1, plain_encode_q4_1},
     {SPECDEC__TYPE_Q5_0, plain_encode_q5_0}, {SPECDEC__TYPE_Q5_1, plain_encode_q5_1},
     {SPECDEC__TYPE_Q4_K, plain_encode_q4_k},
-    {SPECDEC__TYPE_Q6_K, plain_encode_q6_k},
+    {SPECDEC__TYPE_Q5_K, plain_encode_q5_k}, {SPECDEC__TYPE_Q6_K, plain_encode_q6_k},
 };
 
 #endif

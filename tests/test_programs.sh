@@ -20,7 +20,7 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
 done
-formats=$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"$/\1/p' tools/program.h)
+formats=$(sed -n '/^#define SPECDEC_CHAT_FORMATS/,/"$/p' specdec.h | tr -d '\n' | sed 's/[^"]*"\([^"]*\)"/\1/g')
 for program in specdec many specdec-bench specdec-tune specdec-recall; do
     "$B/$program" --help > "$T/out"
     check "$program --help names all chat formats" grep -qxF "  --chat-format $formats" "$T/out"
@@ -814,7 +814,8 @@ for flags in "--temp 0" "--temp 0.8 --seed 7"; do
     # shellcheck disable=SC2086
     story -n 300 -c 64 --spec off $flags > "$T/cut"
     run "$B/specdec" -m $TARGET -p a -n 2 -c 64 --slide 63 $flags
-    check "--slide that leaves nothing to slide is said: $flags" says 'nothing is left to slide'
+    check "--slide that leaves nothing to slide is refused: $flags" [ $status -eq 1 ]
+    check "which is said: $flags" says 'a context of 64 tokens keeps at most 62'
     check "without --slide it ends earlier: $flags" [ "$(wc -c < "$T/cut")" -lt "$(wc -c < "$T/slid")" ]
 done
 

@@ -319,7 +319,7 @@ static void test_encoders(void)
     static const struct { uint32_t type; double bound; } bounds[] = {
         {SPECDEC__TYPE_F32, 0}, {SPECDEC__TYPE_F16, 0.0003}, {SPECDEC__TYPE_BF16, 0.0024}, {SPECDEC__TYPE_Q8_0, 0.0065},
         {SPECDEC__TYPE_Q4_0, 0.087}, {SPECDEC__TYPE_Q4_1, 0.078}, {SPECDEC__TYPE_Q5_0, 0.044}, {SPECDEC__TYPE_Q5_1, 0.037},
-        {SPECDEC__TYPE_Q4_K, 0.078}, {SPECDEC__TYPE_Q6_K, 0.020}};
+        {SPECDEC__TYPE_Q4_K, 0.078}, {SPECDEC__TYPE_Q5_K, 0.037}, {SPECDEC__TYPE_Q6_K, 0.020}};
     enum { COUNT = 64 * 256 };
     static float values[COUNT], back[COUNT];
     static unsigned char row[COUNT * 4];

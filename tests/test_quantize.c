@@ -195,6 +195,9 @@ static void test_fallbacks(void)
     CHECK_EQUAL_INT(quantize("Q4_K_M"), PROGRAM_OK);
     CHECK_EQUAL_INT(read_output(up, NULL, 0, &same), number_of("Q4_1"));
     CHECK(same == 1 && said("Q4_1 instead of Q4_K"));
+    CHECK_EQUAL_INT(quantize("Q5_K_M"), PROGRAM_OK);
+    CHECK_EQUAL_INT(read_output(up, NULL, 0, &same), number_of("Q4_1"));
+    CHECK(same == 1 && said("Q4_1 instead of Q5_K"));
     maker_free(&made);
 
     TEST("also if they came by way of F32");
@@ -203,6 +206,16 @@ static void test_fallbacks(void)
     write_input();
     CHECK_EQUAL_INT(quantize("Q4_K_M"), PROGRAM_OK);
     CHECK_EQUAL_INT(read_output(up, NULL, 0, NULL), number_of("Q4_1"));
+    maker_free(&made);
+
+    TEST("Q5_K falls back to Q5_1");
+    make_rows(96, 512, 0);
+    write_input();
+    CHECK_EQUAL_INT(quantize("Q5_K_M"), PROGRAM_OK);
+    CHECK_EQUAL_INT(read_output(up, NULL, 0, NULL), number_of("Q5_1"));
+    CHECK_EQUAL_INT(read_output(v, NULL, 0, NULL), number_of("Q8_0"));
+    CHECK_EQUAL_INT(read_output(down, NULL, 0, NULL), number_of("Q5_K"));
+    CHECK(said("Q5_1 instead of Q5_K: 17 tensors") && said("Q8_0 instead of Q6_K: 2 tensors"));
     maker_free(&made);
 
     TEST("weights that were Q5_0 stay so");
@@ -216,7 +229,7 @@ static void test_fallbacks(void)
 
 static void test_short_rows(void)
 {
-    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K_M"};
+    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M"};
     static const char name[] = "blk.0.ffn_down.weight"; /* rows of 48, which no blocks fit */
     size_t i;
 
@@ -226,7 +239,7 @@ static void test_short_rows(void)
     for (i = 0; i < sizeof types / sizeof *types; i++) {
         CHECK_EQUAL_INT(quantize(types[i]), PROGRAM_OK);
         CHECK_EQUAL_INT(read_output(name, NULL, 0, NULL), number_of("F16"));
-        CHECK(said(i < 5 ? "F16 instead of" : "F16 instead of Q6_K: 1 tensor whose") && said(i < 5 ? types[i] : "Q4_K"));
+        CHECK(said(i < 5 ? "F16 instead of" : "F16 instead of Q6_K: 1 tensor whose") && said(i < 5 ? types[i] : i == 5 ? "Q4_K" : "Q5_K"));
     }
     maker_free(&made);
 }

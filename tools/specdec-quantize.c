@@ -4,17 +4,17 @@
 
    Reads any type that specdec.h reads, writes GGUF v3. Metadata pairs are copied byte for byte, except
    general.file_type (set) and general.quantization_version (added when absent). One-dimensional tensors and those whose
-   name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices of Q4_0 and
-   Q4_K_M follow llama.cpp, but for attn_qkv:
-     Q4_0    Q4_0, but the output matrix (or the embedding that serves as one) Q6_K; Q4_1, Q5_0 and Q5_1 likewise
-     Q4_K_M  Q4_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the first and the last
-             eighth of the layers and in every third layer between
+   name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices follow
+   llama.cpp's types of the same names, but for attn_qkv:
+     Q4_0, Q4_1, Q5_0, Q5_1  that type, but the output matrix (or the embedding that serves as one) Q6_K
+     Q4_K_M, Q5_K_M          Q4_K or Q5_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the
+                             first and the last eighth of the layers and in every third layer between
    Tensors of integers are copied. --draft-vocab N writes a draft model with a short vocabulary: of the output matrix only
    the rows of the N tokens that occur most often in --counts, and a tensor d2t that names these tokens.
 
-   Rows that are no multiple of 256 fall back from Q4_K to Q5_0 or Q4_1, whichever gives rows of the tensor back better,
-   and from Q6_K to Q8_0; those that are no multiple of 32 to F16. The summary counts them. Memory: the mapped input, two
-   rows of floats a thread and a few MB of output. */
+   Rows that are no multiple of 256 fall back from Q4_K to Q5_0 or Q4_1, from Q5_K to Q5_1, Q5_0 or Q4_1, whichever gives
+   rows of the tensor back best, and from Q6_K to Q8_0; those that are no multiple of 32 to F16. The summary counts them.
+   Memory: the mapped input, two rows of floats a thread and a few MB of output. */
 
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
@@ -37,21 +37,22 @@ typedef struct output_type {
     const char *name;
     const char *type, *output_type; /* of most matrices, of the output matrix */
     uint32_t file_type;             /* general.file_type */
+    int is_mixed;                   /* some layers' attn_v and ffn_down are of output_type, too */
 } output_type;
 
 static const output_type output_types[] = {
-    {"Q8_0", "Q8_0", "Q8_0", 7}, {"Q4_0", "Q4_0", "Q6_K", 2}, {"Q4_1", "Q4_1", "Q6_K", 3},
-    {"Q5_0", "Q5_0", "Q6_K", 8}, {"Q5_1", "Q5_1", "Q6_K", 9}, {"Q4_K_M", "Q4_K", "Q6_K", 15},
-    {"F16", "F16", "F16", 1},    {"F32", "F32", "F32", 0},
+    {"Q8_0", "Q8_0", "Q8_0", 7, 0},    {"Q4_0", "Q4_0", "Q6_K", 2, 0},    {"Q4_1", "Q4_1", "Q6_K", 3, 0},
+    {"Q5_0", "Q5_0", "Q6_K", 8, 0},    {"Q5_1", "Q5_1", "Q6_K", 9, 0},    {"Q4_K_M", "Q4_K", "Q6_K", 15, 1},
+    {"Q5_K_M", "Q5_K", "Q6_K", 17, 1}, {"F16", "F16", "F16", 1, 0},       {"F32", "F32", "F32", 0, 0},
 };
-#define TYPE_NAMES "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_M, F16 or F32"
+#define TYPE_NAMES "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_M, Q5_K_M, F16 or F32"
 
 /* What a type falls back to when rows are no whole number of its blocks: the type that gives the tensor back best of those
    whose blocks fit. */
-static const struct { const char *name, *instead[3]; } fallbacks[] = {
-    {"Q4_K", {"Q5_0", "Q4_1", "F16"}}, {"Q6_K", {"Q8_0", "F16", NULL}}, {"Q4_0", {"F16", NULL, NULL}},
-    {"Q4_1", {"F16", NULL, NULL}}, {"Q5_0", {"F16", NULL, NULL}}, {"Q5_1", {"F16", NULL, NULL}},
-    {"Q8_0", {"F16", NULL, NULL}}};
+static const struct { const char *name, *instead[4]; } fallbacks[] = {
+    {"Q4_K", {"Q5_0", "Q4_1", "F16", NULL}}, {"Q5_K", {"Q5_1", "Q5_0", "Q4_1", "F16"}}, {"Q6_K", {"Q8_0", "F16", NULL, NULL}},
+    {"Q4_0", {"F16", NULL, NULL, NULL}},     {"Q4_1", {"F16", NULL, NULL, NULL}},       {"Q5_0", {"F16", NULL, NULL, NULL}},
+    {"Q5_1", {"F16", NULL, NULL, NULL}},     {"Q8_0", {"F16", NULL, NULL, NULL}}};
 
 /* One tensor: where it comes from, what becomes of it. */
 typedef struct job {
@@ -130,9 +131,9 @@ static int read_options(options *o, int argc, char **argv)
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status = program_read(flags, argc, argv, "specdec-quantize", "[flags] IN.gguf OUT.gguf TYPE",
-                              "Vectors become F32. The output matrix of four and five bits is Q6_K; Q4_K_M keeps attn_v and ffn_down of\n"
-                              "some layers in Q6_K. Rows that are no multiple of 256 fall back from Q4_K to Q5_0 or Q4_1, from Q6_K\n"
-                              "to Q8_0, and if no multiple of 32 to F16; the summary says how many did.\n");
+                              "Vectors become F32. The output matrix of four and five bits is Q6_K; Q4_K_M and Q5_K_M keep attn_v and\n"
+                              "ffn_down of some layers in Q6_K. Rows that are no multiple of 256 fall back from Q4_K to Q5_0 or Q4_1,\n"
+                              "from Q5_K to Q5_1, from Q6_K to Q8_0, and if no multiple of 32 to F16; the summary says how many did.\n");
     size_t k;
 
     if (status != PROGRAM_GO_ON)
@@ -171,7 +172,7 @@ static int64_t layer_of(specdec_bytes name)
     return i > 4 ? layer : -1;
 }
 
-/* Whether Q4_K_M spends more bits on attn_v, or attn_qkv, and ffn_down of layer i of n. */
+/* Whether a mixed type spends more bits on attn_v, or attn_qkv, and ffn_down of layer i of n. */
 static int wants_more_bits(int64_t i, int64_t n)
 {
     return i >= 0 && (i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2);
@@ -187,9 +188,9 @@ static const char *wanted_type(const tool *t, const specdec_gguf_tensor *tensor)
         return "F32";
     if (program_is(name, "output.weight") || (t->embeds_output && program_is(name, "token_embd.weight")))
         return type->output_type;
-    if (strcmp(type->type, "Q4_K") == 0 && wants_more_bits(layer_of(name), t->layers) &&
+    if (type->is_mixed && wants_more_bits(layer_of(name), t->layers) &&
         (ends_with(name, ".attn_v.weight") || ends_with(name, ".attn_qkv.weight") || ends_with(name, ".ffn_down.weight")))
-        return "Q6_K";
+        return type->output_type;
     return type->type;
 }
 
@@ -222,7 +223,7 @@ static double squared_error(const job *j, const specdec_type *to)
 }
 
 /* The type that a tensor gets: the wanted one, or where rows are no whole number of its blocks, of the types that may
-   take its place the one that loses least. F16 is for rows that no blocks fit. */
+   take its place the one that loses least, of equals the smallest. F16 is for rows that no blocks fit. */
 static int choose_type(job *j, const char *wanted)
 {
     const uint64_t row = j->tensor.shape[0];
@@ -232,7 +233,7 @@ static int choose_type(job *j, const char *wanted)
     specdec_type_by_name(wanted, &j->wanted);
     j->to = j->wanted;
     for (i = 0; row % (uint64_t)j->wanted.block && i < PROGRAM_COUNT(fallbacks); i++)
-        for (k = 0; k < 3 && fallbacks[i].instead[k] && strcmp(fallbacks[i].name, wanted) == 0; k++) {
+        for (k = 0; k < 4 && fallbacks[i].instead[k] && strcmp(fallbacks[i].name, wanted) == 0; k++) {
             specdec_type type;
             double error;
 
@@ -242,7 +243,7 @@ static int choose_type(job *j, const char *wanted)
             error = type.number == j->from.number ? 0 : squared_error(j, &type);
             if (error < 0)
                 return 0;
-            if (row % (uint64_t)j->to.block || error < least) {
+            if (row % (uint64_t)j->to.block || error < least || (error == least && type.bytes < j->to.bytes)) {
                 j->to = type;
                 least = error;
             }
@@ -306,6 +307,7 @@ static int open_input(tool *t)
     specdec_bytes architecture = {NULL, 0};
     specdec_gguf_tensor unused;
     specdec_error error;
+    int64_t parts = 1;
     char key[96];
 
     error.text[0] = 0;
@@ -318,6 +320,11 @@ static int open_input(tool *t)
              architecture.data ? (const char *)architecture.data : "");
     if (specdec_gguf_get_integer(&t->gguf, key, 0, 1000000, &t->layers, &error))
         return program_refused(t->given.input, error.text), 0;
+    if (specdec_gguf_get_integer(&t->gguf, "split.count", 0, 65535, &parts, &error))
+        return program_refused(t->given.input, error.text), 0;
+    if (parts > 1)
+        return program_refused(t->given.input, "one part of a model in several files: join them first (llama-gguf-split "
+                                               "--merge)"), 0;
     t->has_output = specdec_gguf_find_tensor(&t->gguf, "output.weight", &unused) != 0;
     t->embeds_output = !t->has_output && !t->given.draft_vocab;
     return 1;
@@ -675,7 +682,7 @@ static void report_fallbacks(const tool *t, FILE *to)
     uint64_t n;
 
     for (i = 0; i < PROGRAM_COUNT(fallbacks); i++)
-        for (k = 0; k < 3 && fallbacks[i].instead[k]; k++) {
+        for (k = 0; k < 4 && fallbacks[i].instead[k]; k++) {
             uint64_t count = 0;
             double more = 0;
             int block = 0;

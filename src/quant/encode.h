@@ -255,7 +255,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_1(const float *values, unsi
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
-/* Packs eight 6-bit scales and minimums into the 12 bytes of Q4_K. */
+/* Packs eight 6-bit scales and minimums into the 12 bytes of Q4_K and Q5_K. */
 static void specdec__quant_pack_scales_k(const int *scales, const int *minimums, unsigned char *packed)
 {
     int i;
@@ -267,32 +267,60 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
-/* Q4_K: the best scale and minimum of every group, rounded to 6 bits. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+/* 256 values in eight groups to codes from 0 to highest: the best scale and minimum of every group, rounded to 6 bits,
+   in units of d and dmin, half floats. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const float *values, int highest,
+                                                                          unsigned char *d_out, unsigned char *dmin_out,
+                                                                          unsigned char *packed, unsigned char *codes)
 {
-    specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
     float scales[8], minimums[8], d, dmin;
     specdec__pair above[16];
-    unsigned char codes[256];
     int i, g, scale[8], minimum[8];
 
     for (g = 0; g < 8; g++)
-        specdec__quant_fit_affine(values + 32 * g, 15, 0, &scales[g], &minimums[g]);
-    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
-    specdec__store_u16(to->dmin, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
-    d = specdec__load_f16(to->d);
-    dmin = specdec__load_f16(to->dmin);
+        specdec__quant_fit_affine(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
+    specdec__store_u16(d_out, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
+    specdec__store_u16(dmin_out, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
+    d = specdec__load_f16(d_out);
+    dmin = specdec__load_f16(dmin_out);
     for (g = 0; g < 8; g++) {
         scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
         minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
         specdec__quant_widen(16, values + 32 * g, above);
         for (i = 0; i < 16; i++)
             above[i] += (double)dmin * (double)minimum[g];
-        specdec__quant_codes(16, 0, 15, specdec__quant_inverse((double)d * (double)scale[g]), above, codes + 32 * g);
+        specdec__quant_codes(16, 0, highest, specdec__quant_inverse((double)d * (double)scale[g]), above,
+                             codes + 32 * g);
     }
-    specdec__quant_pack_scales_k(scale, minimum, to->scales);
+    specdec__quant_pack_scales_k(scale, minimum, packed);
+}
+
+/* Q4_K: codes from 0 to 15. */
+static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+{
+    specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
+    unsigned char codes[256];
+    int i;
+
+    specdec__quant_group_codes(values, 15, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 128; i++)
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
+}
+
+/* Q5_K: codes from 0 to 31; the fifth bits of group g are bits g of high. */
+static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsigned char *block)
+{
+    specdec__block_q5_k *to = (specdec__block_q5_k *)(void *)block;
+    unsigned char codes[256];
+    int i, g;
+
+    specdec__quant_group_codes(values, 31, to->d, to->dmin, to->scales, codes);
+    for (i = 0; i < 32; i++)
+        for (to->high[i] = 0, g = 0; g < 8; g++)
+            to->high[i] = (unsigned char)(to->high[i] | codes[32 * g + i] >> 4 << g);
+    for (i = 0; i < 128; i++)
+        to->nibbles[i] =
+            (unsigned char)((codes[i / 32 * 64 + i % 32] & 15) | (codes[i / 32 * 64 + 32 + i % 32] & 15) << 4);
 }
 
 /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
@@ -314,6 +342,7 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
     case SPECDEC__TYPE_Q5_1: return specdec__quant_encode_q5_1;
     case SPECDEC__TYPE_Q8_0: return specdec__quant_encode_q8_0;
     case SPECDEC__TYPE_Q4_K: return specdec__quant_encode_q4_k;
+    case SPECDEC__TYPE_Q5_K: return specdec__quant_encode_q5_k;
     case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
     default: return NULL;
     }
