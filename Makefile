@@ -124,7 +124,7 @@ tests: $(TESTS)
 # Two at a time, but for those that watch the clock.
 ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),api async compose engine load model ngram pipe pool sample stack text texts tree)
 BESIDE_TESTS = $(filter-out $(ALONE_TESTS),$(TESTS))
-RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(ALONE_TESTS) \
+RUN_ALL = WATCH=$$PPID BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(ALONE_TESTS) \
     tests/test_programs.sh tests/test_files.sh tests/test_bindings.sh tests/test_real.sh
 
 # What a user runs before trusting the library: every test, the random ones shortened.
