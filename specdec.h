@@ -50,10 +50,12 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
-     block. Of the caller's own stack, calls need at most 12 KB (optimised; 4 to 9 were measured, and 2.5 more at the
-     first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped
-     file kills the process that reads it (SIGBUS): replace model files by renaming new ones over them. Where that
-     cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
+     block. Of the caller's own stack, calls need at most 14 KB (optimised; 3 to 11 were measured, most when an engine
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB.
+     Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
+     they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
+     renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
+     examples/specdec.c does.
 
    THREADS
 
@@ -174,8 +176,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.6.0"
-#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -683,8 +685,8 @@ typedef struct specdec_text {
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
-   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
-   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
+   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -16172,7 +16174,8 @@ enum {
     SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
     SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
     SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
-    SPECDEC__TEMPLATE_STEPS = 50000, /* tags and operands */
+    SPECDEC__TEMPLATE_STEPS = 20000, /* tags, operands, and each 64 bytes that are read or compared */
+    SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
     SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
 };
 
@@ -16282,6 +16285,15 @@ static void specdec__template_garbled(specdec__template *t)
     specdec__template_fail(t, "it has an expression that is not understood",
                            specdec__template_bytes(t->text.data + t->at, t->end - t->at < 24 ? t->end - t->at : 24));
     t->skip = skip;
+}
+
+/* Counts a step that reads so many bytes. */
+static void specdec__template_step(specdec__template *t, size_t bytes)
+{
+    bytes = bytes / 64 + 1;
+    t->steps += bytes < SPECDEC__TEMPLATE_STEPS ? (int)bytes : (int)SPECDEC__TEMPLATE_STEPS;
+    if (t->steps > SPECDEC__TEMPLATE_STEPS && !t->failed)
+        t->failed = "it takes too long";
 }
 
 /* Memory for strings and lists; NULL, and the run has ended, when there is none left. */
@@ -16417,6 +16429,7 @@ static specdec__bytes specdec__template_name(specdec__template *t)
 
     while (!digit && t->at < t->end && specdec__template_letter(t->text.data[t->at]))
         t->at++;
+    specdec__template_step(t, t->at - from);
     return specdec__template_bytes(t->text.data + from, t->at - from);
 }
 
@@ -16432,7 +16445,8 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specde
         t->at += t->text.data[t->at] == '\\' ? 2 : 1;
     if (t->at >= t->end)
         return specdec__template_fail(t, "a string has no end", specdec__template_bytes(NULL, 0));
-    out = t->skip ? NULL : (char *)specdec__template_take(t, t->at - from);
+    specdec__template_step(t, t->at - from);
+    out = t->skip || t->failed ? NULL : (char *)specdec__template_take(t, t->at - from);
     t->at++;
     if (out) {
         size_t i;
@@ -16627,7 +16641,8 @@ specdec__template_function(specdec__template *t, specdec__bytes name, const spec
 }
 
 /* A string without certain characters at its ends (1: the left, 2: the right). */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template_value value,
+static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template *t,
+                                                                         specdec__template_value value,
                                                                          const specdec__template_arguments *arguments,
                                                                          int ends)
 {
@@ -16638,6 +16653,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec
         set = (const char *)arguments->value[0].at;
         size = arguments->value[0].size;
     }
+    specdec__template_step(t, value.size * size);
     for (; ends & 1 && value.size && size && memchr(set, text[0], size); value.size--)
         text++;
     while (ends & 2 && value.size && size && memchr(set, text[value.size - 1], size))
@@ -16654,6 +16670,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec
     size_t count = 1, at = 0, found, i;
     specdec__template_value *out;
 
+    specdec__template_step(t, 2 * value.size * (by->size + 1));
     while (by->size && (found = specdec__template_search(&value, at, by)) < value.size) {
         count++;
         at = found + by->size;
@@ -16678,6 +16695,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specd
 
     if (!from->size || to->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_fail(t, "it replaces nothing", specdec__template_bytes(NULL, 0));
+    specdec__template_step(t, value.size * from->size);
     do {
         found = specdec__template_search(&value, at, from);
         part = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
@@ -16702,11 +16720,11 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec
     if (value.kind == SPECDEC__TEMPLATE_UNDEFINED && specdec__bytes_are(name, "trim"))
         return specdec__template_string("");
     if (is_string && (specdec__bytes_are(name, "strip") || specdec__bytes_are(name, "trim")))
-        return specdec__template_strip(value, arguments, 3);
+        return specdec__template_strip(t, value, arguments, 3);
     if (is_string && specdec__bytes_are(name, "lstrip"))
-        return specdec__template_strip(value, arguments, 1);
+        return specdec__template_strip(t, value, arguments, 1);
     if (is_string && specdec__bytes_are(name, "rstrip"))
-        return specdec__template_strip(value, arguments, 2);
+        return specdec__template_strip(t, value, arguments, 2);
     if (is_string && by_string && arguments->count == 1 && specdec__bytes_are(name, "split"))
         return specdec__template_split(t, value, first);
     if (is_string && by_string && arguments->count == 2 && specdec__bytes_are(name, "replace"))
@@ -16958,8 +16976,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specd
     specdec__bytes name;
     int dot;
 
-    if (++t->steps > SPECDEC__TEMPLATE_STEPS)
-        t->failed = "it takes too long";
+    specdec__template_step(t, 0);
     while (!t->failed) {
         if ((dot = specdec__template_accept(t, ".")) || specdec__template_accept(t, "|")) {
             const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
@@ -16989,6 +17006,7 @@ static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, cons
     const specdec__template_value *items = (const specdec__template_value *)in->at;
     size_t i;
 
+    specdec__template_step(t, in->size * (what->size + 1));
     if (in->kind == SPECDEC__TEMPLATE_STRING && what->kind == SPECDEC__TEMPLATE_STRING)
         return !what->size || specdec__template_search(in, 0, what) < in->size;
     if (in->kind == SPECDEC__TEMPLATE_MESSAGE)
@@ -17096,6 +17114,7 @@ static specdec__template_value specdec__template_expression(specdec__template *t
 
     t->skip++;
     specdec__template_binary(t, 0);
+    specdec__template_step(t, t->at - at);
     t->skip--;
     if (!specdec__template_accept(t, "if")) {
         if (t->skip)
@@ -17213,8 +17232,7 @@ static int specdec__template_tag(specdec__template *t, int write)
         t->at = tag + 2 + (dash == '-' || dash == '+');
         specdec__template_bound(t, (unsigned char)kind);
         specdec__template_close(t);
-        if (++t->steps > SPECDEC__TEMPLATE_STEPS)
-            t->failed = "it takes too long";
+        specdec__template_step(t, t->end - t->at + tag - from);
         if (kind != '#')
             return kind;
     }
@@ -17508,8 +17526,9 @@ static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specd
     t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
     t->arguments = t->sets = 0;
     t->failed = NULL;
-    if (text.size && memchr(text.data, '\r', text.size))
-        specdec__template_fail(t, "it has carriage returns", specdec__template_bytes(NULL, 0));
+    t->culprit = specdec__template_bytes(NULL, 0);
+    if (text.size > SPECDEC__TEMPLATE_LONGEST || (text.size && memchr(text.data, '\r', text.size)))
+        specdec__template_fail(t, "it is too long, or has carriage returns", specdec__template_bytes(NULL, 0));
     list = (specdec__template_value *)specdec__template_take(t, (size_t)count * sizeof *list);
     for (i = 0; list && i < count; i++)
         list[i] = specdec__template_of(SPECDEC__TEMPLATE_MESSAGE, &messages[i], 0);
@@ -29630,32 +29649,51 @@ static int specdec__stream_places(const specdec_config *c, int room)
     return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. */
+/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
+   large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    const size_t noted = c->logprobs ? tokens : 0;
+    specdec_candidate *best;
+    specdec__merged merged;
+    specdec__view view;
+    int32_t *text, *ends, *places;
+    unsigned char *stop_bytes, *token_text, *piece;
+    float *logprobs;
 
+    specdec__context_view(&view, room, arena);
+    text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
+    piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
+    merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
+    merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
+    logprobs = SPECDEC__TAKE(arena, float, noted);
+    best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    if (!t)
+        return;
     t->model = model;
     t->context = room->length;
     t->room = (int)tokens;
-    specdec__context_view(&t->view, room, arena);
-    t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    t->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
-    t->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
-    t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
-    t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
-    t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
-    t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&t->merged.tree, c->tree_size, arena);
-    t->merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
-    t->merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
-    t->merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
-    if (!c->logprobs)
-        return;
+    t->view = view;
+    t->tokens = text;
+    t->stop_bytes = stop_bytes;
+    t->ends = ends;
+    t->fork_places = places;
+    t->text_room = text_room;
+    t->token_text = token_text;
+    t->piece = piece;
+    t->merged = merged;
+    t->logprobs = noted ? logprobs : NULL;
+    t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
-    t->logprobs = SPECDEC__TAKE(arena, float, tokens);
-    t->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)c->logprobs);
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -29678,6 +29716,15 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
+/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
+{
+    if (!settings->slide || settings->slide < context - 1)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
+                         "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
+}
+
 /* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
 static int specdec__stream_logprobs(const specdec *t)
 {
@@ -29693,15 +29740,6 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.top_logprobs is %d: -1 to config.logprobs, which is "
                          "%d", settings->top_logprobs, most);
-}
-
-/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
-static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
-{
-    if (!settings->slide || settings->slide < context - 1)
-        return SPECDEC_OK;
-    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
-                         "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
@@ -30389,17 +30427,16 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 /* The table of texts, all of them free. */
 static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
-    specdec counted, *t;
     int i;
 
-    memset(&counted, 0, sizeof counted);
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        t = e->texts ? &e->texts[i] : &counted;
-        t->engine = e;
-        t->at = i;
-        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        if (!e->texts)
+            continue;
+        e->texts[i].engine = e;
+        e->texts[i].at = i;
     }
 }
 
@@ -34095,25 +34132,30 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The others: one for each model. */
+/* The others: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int count, size_t *bytes, specdec_error *error)
+                                                                int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
-    own[count] = &model;
-    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
-                                           : specdec__measure_parts(config, own, bytes, error);
+    own[left - 1] = &model;
+    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
+                    : specdec__measure_parts(config, own, bytes, error);
 }
+
+/* Whether an engine opens the model of a source: it is given, and not prepared. */
+static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model *own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS] = {NULL};
+    int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    return specdec__measure_models(config, own, 0, bytes, error);
+    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    return specdec__measure_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -34358,8 +34400,8 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     size_t count = 0;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
                                      !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))

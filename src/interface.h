@@ -69,8 +69,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.6.0"
-#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -578,8 +578,8 @@ typedef struct specdec_text {
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
-   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
-   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
+   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */

@@ -165,25 +165,30 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The others: one for each model. */
+/* The others: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int count, size_t *bytes, specdec_error *error)
+                                                                int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
-    own[count] = &model;
-    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
-                                           : specdec__measure_parts(config, own, bytes, error);
+    own[left - 1] = &model;
+    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
+                    : specdec__measure_parts(config, own, bytes, error);
 }
+
+/* Whether an engine opens the model of a source: it is given, and not prepared. */
+static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model *own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS] = {NULL};
+    int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    return specdec__measure_models(config, own, 0, bytes, error);
+    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    return specdec__measure_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -428,8 +433,8 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     size_t count = 0;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
                                      !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))

@@ -322,17 +322,16 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 /* The table of texts, all of them free. */
 static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
-    specdec counted, *t;
     int i;
 
-    memset(&counted, 0, sizeof counted);
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        t = e->texts ? &e->texts[i] : &counted;
-        t->engine = e;
-        t->at = i;
-        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        if (!e->texts)
+            continue;
+        e->texts[i].engine = e;
+        e->texts[i].at = i;
     }
 }
 
