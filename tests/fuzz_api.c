@@ -195,6 +195,8 @@ typedef struct world {
 
     int32_t tokens[MOST_TOKENS]; /* the subject's, before a call */
     int count;
+    int32_t past[MOST_TOKENS]; /* tokens of a text that was cut: prompts may begin so again */
+    int past_count;
     int64_t prompted;    /* tokens of all prompts */
     char answer[MOST_TEXT]; /* what next has handed out since answer_from */
     size_t length;
@@ -333,6 +335,7 @@ static void derive(world *w)
     oracle->batch = 0;
     oracle->weights_in_place = 0;
     oracle->target.model = NULL;
+    oracle->kept = w->kind == ORACLE_PLAIN ? -1 : 0;
     if (w->kind == ORACLE_PLAIN) {
         oracle->drafting = SPECDEC_DRAFT_OFF;
         oracle->rule = SPECDEC_RULE_COUPLED;
@@ -414,6 +417,7 @@ static void draw_config(world *w)
     c->async = c->threads - 2; /* none, where it pays, or always */
     c->kv = kv[draw(w, COUNT(kv))];
     c->weights_in_place = draw(w, 2);
+    c->cache = c->weights_in_place ? 3 * c->context : 0; /* then beginnings of texts that were cut are kept */
     c->settings.max_tokens = limits[draw(w, COUNT(limits))];
     c->settings.show_special = draw(w, 2);
     c->chat_format = chats[draw(w, COUNT(chats))];
@@ -644,11 +648,14 @@ static void call_prompt_tokens(world *w)
     static const int lengths[] = {2, 3, 1, 4, 7, 2, 15, 3, 40, 5, 0, 120, 2, 400};
     const int32_t bad[] = {-1, vocabulary, INT32_MAX, INT32_MIN};
     int32_t tokens[400];
-    int n = lengths[draw(w, COUNT(lengths))], wrong = draw(w, 6) == 5 && n, before = w->count, pending, i;
+    int n = lengths[draw(w, COUNT(lengths))], wrong = draw(w, 6) == 5 && n, before = w->count, pending, again, i;
     specdec_result result, expected;
 
     for (i = 0; i < n; i++)
         tokens[i] = dice(w, (unsigned)vocabulary);
+    again = dice(w, 2) ? w->past_count - before : 0;
+    for (i = 0; i < n && i < again; i++)
+        tokens[i] = w->past[before + i];
     if (wrong)
         tokens[dice(w, (unsigned)n)] = bad[dice(w, 4)];
     expected = wrong ? SPECDEC_ERROR_ARGUMENT : deserved(w, (size_t)n);
@@ -830,6 +837,10 @@ static void call_rewind(world *w)
 
     expected = count < 0 || count > w->count ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
     say(w, "rewind to %d of %d", count, w->count);
+    if (w->count > w->past_count / 2) {
+        memcpy(w->past, w->tokens, (size_t)w->count * sizeof *w->past);
+        w->past_count = w->count;
+    }
     result = specdec_rewind(w->subject.engine, count);
     if (!settle(w, result, expected, 0))
         return;
