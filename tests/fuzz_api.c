@@ -923,7 +923,7 @@ static void call_forward(world *w)
     static float logits[(MOST_NODES + 2) * MOST_VOCABULARY], expected_logits[(MOST_NODES + 2) * MOST_VOCABULARY];
     static const int counts[] = {1, 2, 5, 8, 3, 0, -1, MOST_NODES};
     const specdec_config *c = &w->subject.config;
-    const int size = c->tree_size ? c->tree_size : c->drafting == SPECDEC_DRAFT_MODEL ? 8 : 32;
+    const int size = c->tree_size ? c->tree_size : (int)w->subject.engine->engine->config.tree_size; /* or by default */
     const int most = specdec__max_int(c->batch ? c->batch : 64, size);
     int32_t tokens[MOST_NODES + 1], parents[MOST_NODES + 1];
     int count = counts[draw(w, COUNT(counts))], before = w->count;
