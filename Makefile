@@ -40,6 +40,8 @@ help:
 	@echo 'make pi        static specdec and specdec-bench to copy to a Raspberry Pi; needs aarch64-linux-gnu-gcc'
 	@echo 'make cluster   build/cluster, for a model on several machines; needs MPI (mpicc)'
 	@echo 'make windows   the programs and most tests built for Windows, the tests run; needs x86_64-w64-mingw32-gcc and wine'
+	@echo 'make install   header, programs, manual pages and what pkg-config and CMake ask for, below PREFIX (/usr/local), behind'
+	@echo '               DESTDIR; make uninstall removes them'
 	@echo 'make clean     removes build/'
 	@echo 'CC=clang CFLAGS="-O2 -g" BUILD=build/other and the like may be given.'
 
@@ -54,7 +56,7 @@ HALVES = $(filter-out $(call INSIDE,$(shell grep -l SPECDEC_NO_SIMD tests/test_*
 # Tests that include the parts that they test.
 OF_PARTS = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l '"../src/\|test_quant\.c' tests/test_*.c)))
 SHARING = $(filter-out $(ALONE) $(OF_PARTS),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))
-LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS) -lm
+LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
 
 $(BUILD):
 	@mkdir -p $@
@@ -75,17 +77,16 @@ $(BUILD)/test_conformance$(EXE): $(BUILD)/kernels.o
 $(BUILD)/test_conformance$(EXE): private LINK = $(COMPILE) -DSPECDEC_KERNELS_APART -o $@ $< $(BUILD)/kernels.o $(LDFLAGS)
 $(HALVES): $(BUILD)/kernels.o
 $(HALVES): private LINK = $(COMPILE) -DSPECDEC_STATIC -DSPECDEC_KERNELS_APART -o $@ $< $(BUILD)/kernels.o $(LDFLAGS)
-$(BUILD)/specdec-sim$(EXE) $(BUILD)/specdec-recall$(EXE): private LDFLAGS += -lm
 
 # The header itself needs no library; some of what uses it computes with the C library's mathematics.
 $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tools/%.c $(HEADERS) | $(BUILD)
-	$(LINK)
+	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tools/lab/%.c $(HEADERS) | $(BUILD)
-	$(LINK)
+	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
@@ -124,7 +125,7 @@ tests: $(TESTS)
 ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),api async compose engine load model ngram pipe pool sample stack text texts tree)
 BESIDE_TESTS = $(filter-out $(ALONE_TESTS),$(TESTS))
 RUN_ALL = BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(ALONE_TESTS) \
-    tests/test_programs.sh tests/test_files.sh tests/test_real.sh
+    tests/test_programs.sh tests/test_files.sh tests/test_bindings.sh tests/test_real.sh
 
 # What a user runs before trusting the library: every test, the random ones shortened.
 test: all tests
@@ -303,10 +304,38 @@ bench: $(BUILD)/specdec-bench
 	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model, make model-pair): the small pair it is'
 	@$(BUILD)/specdec-bench $(or $(BENCH_MODELS),$(PAIR))
 
+# --- installing -------------------------------------------------------------------------------------------------------
+
+# Examples whose names say little elsewhere stay here.
+PREFIX = /usr/local
+INSTALLED = $(filter-out classify$(EXE) embedded$(EXE) fork$(EXE) hello$(EXE) talk$(EXE),$(PROGRAMS))
+VERSION = $(shell sed -n 's/^.define SPECDEC_VERSION "\(.*\)"/\1/p' specdec.h)
+UNDER = $(DESTDIR)$(PREFIX)
+PACKAGE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|'
+
+install: $(INSTALLED:%=$(BUILD)/%)
+	@mkdir -p '$(UNDER)/bin' '$(UNDER)/include' '$(UNDER)/share/man/man1' '$(UNDER)/share/pkgconfig' '$(UNDER)/share/cmake/specdec'
+	@for program in $(INSTALLED); do \
+	    page=$(BUILD)/$${program%$(EXE)}.1; source=`ls examples/$${program%$(EXE)}.c tools/$${program%$(EXE)}.c 2> /dev/null`; \
+	    sh tools/man.sh $(BUILD)/$$program $$source > $$page && install -m 755 $(BUILD)/$$program '$(UNDER)/bin' && \
+	    install -m 644 $$page '$(UNDER)/share/man/man1' || exit 1; done
+	@install -m 644 specdec.h '$(UNDER)/include'
+	@$(PACKAGE) tools/package/specdec.pc.in > $(BUILD)/specdec.pc
+	@$(PACKAGE) tools/package/specdec-config-version.cmake.in > $(BUILD)/specdec-config-version.cmake
+	@install -m 644 $(BUILD)/specdec.pc '$(UNDER)/share/pkgconfig'
+	@install -m 644 tools/package/specdec-config.cmake $(BUILD)/specdec-config-version.cmake '$(UNDER)/share/cmake/specdec'
+	@echo 'installed below $(UNDER)'
+
+uninstall:
+	@for program in $(INSTALLED); do rm -f '$(UNDER)/bin/'$$program '$(UNDER)/share/man/man1/'$${program%$(EXE)}.1; done
+	@rm -f '$(UNDER)/include/specdec.h' '$(UNDER)/share/pkgconfig/specdec.pc'
+	@rm -f '$(UNDER)/share/cmake/specdec/specdec-config.cmake' '$(UNDER)/share/cmake/specdec/specdec-config-version.cmake'
+	@rmdir '$(UNDER)/share/cmake/specdec' 2> /dev/null || true
+
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help header tests test check check-full cluster arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model model-pair \
+.PHONY: all install uninstall help header tests test check check-full cluster arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model model-pair \
     model-gemma chat bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

@@ -80,7 +80,7 @@
      >>quant/ types decode table fit wide encode tiles
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
-     >>model/ gguf model facts tensors rope bind heads open
+     >>model/ gguf model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
@@ -161,8 +161,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.6.0"
-#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -224,7 +224,8 @@ typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
     size_t size;
-    const char *path;           /* a GGUF file. It is mapped; a mapped file that shrinks kills the process (SIGBUS), */
+    const char *path;           /* a GGUF file, or of a model in several (NAME-00001-of-00003.gguf) the first: others
+                                   lie beside it. It is mapped; a mapped file that shrinks kills the process (SIGBUS) */
     int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
 } specdec_source;
 
@@ -276,7 +277,8 @@ typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
-                                               others, and the text goes on (see specdec_tokens); 0: it ends */
+                                               others, of which there must be two, and the text goes on (see
+                                               specdec_tokens); 0: it ends */
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
                                                that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
@@ -404,8 +406,8 @@ typedef struct specdec_config {
 
    X(name, member, kind, low, high, words, help): a member of specdec_settings, or of specdec_config, and the name and
    kind of text that sets it. Whole and real numbers lie in [low, high], or are 0: the default. words: the texts that
-   are taken, in the order of the enumeration. FILE and WORD: the text itself stays the caller's, and must stay valid.
-   POINTER: no text can be that. Every member has a row. */
+   are taken, in the order of the enumeration. Strings stay the caller's, and must stay valid until the configuration or
+   the settings are used. POINTER: no text can be that. Every member has a row. */
 #define SPECDEC_SETTINGS_FIELDS(X) \
     X("temperature", sampling.temperature, REAL, 0, 1e6, NULL, \
       "temperature; 0: greedy, always the most probable token (0)") \
@@ -423,6 +425,8 @@ typedef struct specdec_config {
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
       "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
+    X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
+    X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
@@ -430,15 +434,15 @@ typedef struct specdec_config {
       "threads; 0: all processors, fewer for small models (0)") \
     X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
     X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
-    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "texts that are open at once; 0: 1 (0)") \
-    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all texts together; 0: texts times context (0)") \
-    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a text forks ([Fork])") \
+    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
+    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
     X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
-    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a text between two prompts, at most; 0: 16 (0)") \
+    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
     X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
-    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed texts for n-grams; 0: none (0)") \
+    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
     X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
-      "prompt tokens that a step reads beside texts; 0: a third of its time (0)") \
+      "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
@@ -449,10 +453,10 @@ typedef struct specdec_config {
     X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
-      "where guesses come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read by the\n" \
-      "model itself; repetition (auto)") \
+      "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
+      "by the model itself; repetition (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
-      "how guesses are accepted (coupled: the text of plain decoding)") \
+      "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
       "trees of a draft: from tables, or grown from its probabilities (auto)") \
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
@@ -520,13 +524,14 @@ SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, cons
    Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
    which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
+   all that specdec_init would refuse without a look at the machine.
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
 /* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
-   token), SYSTEM, CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
+   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -646,7 +651,8 @@ typedef struct specdec_text {
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER. */
+   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
+   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -716,7 +722,7 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -1127,7 +1133,7 @@ typedef struct specdec_model_info {
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
-    const specdec_gguf *gguf;               /* its file */
+    const specdec_gguf *gguf;               /* its file; of several, the first */
 } specdec_model_info;
 
 /* Valid while the model is. Errors: ARGUMENT. */
@@ -1144,7 +1150,7 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
     X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
-    X(specdec_field)
+    X(specdec_conversation) X(specdec_field)
 
 /* Version, sizes and the places of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
@@ -2012,13 +2018,21 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 
    What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
    when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
-   the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
-   text[size] what the system says about the last failure.
+   the end, -1 on failure. specdec__os_view maps the first bytes, at an address or, NULL, anywhere; NULL on failure.
+   specdec__os_room finds addresses for so many bytes that nobody uses. specdec__os_unview ends all mappings in a range.
+   specdec__os_why writes into text[size] what the system says about the last failure.
 
    Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
-   whoever reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
+   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
 
-#define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
+#ifdef SPECDEC_NO_FILES
+#define SPECDEC__FILES 0
+#else
+#define SPECDEC__FILES 1
+#endif
+
+#define SPECDEC__OS_WHY 160     /* bytes of what a system says, at most */
+#define SPECDEC__OS_GRAIN 65536 /* of this mappings side by side begin at multiples, on every system */
 
 #if defined(SPECDEC_NO_FILES) || defined(_WIN32)
 static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
@@ -2055,20 +2069,35 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     return ReadFile(file, data, part, &got, NULL) ? (ptrdiff_t)got : -1;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size)
+static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
 {
     HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
-    const void *data = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, size) : NULL;
+    const void *data = mapping ? MapViewOfFileEx(mapping, FILE_MAP_READ, 0, 0, size, at) : NULL;
 
     if (mapping)
         CloseHandle(mapping); /* the view keeps it */
     return data;
 }
 
+static unsigned char *specdec__os_room(size_t size)
+{
+    void *data = VirtualAlloc(NULL, size, MEM_RESERVE, PAGE_NOACCESS);
+
+    if (data)
+        VirtualFree(data, 0, MEM_RELEASE); /* views take no reserved addresses; if another thread does, they fail */
+    return (unsigned char *)data;
+}
+
 static void specdec__os_unview(void *data, size_t size)
 {
-    (void)size;
-    UnmapViewOfFile(data);
+    unsigned char *at = (unsigned char *)data, *end = at + size;
+    MEMORY_BASIC_INFORMATION about;
+
+    while (at < end && VirtualQuery(at, &about, sizeof about) && about.RegionSize) {
+        at = (unsigned char *)about.BaseAddress + about.RegionSize;
+        if (about.Type == MEM_MAPPED)
+            UnmapViewOfFile(about.AllocationBase);
+    }
 }
 
 static void specdec__os_close(specdec__os_file file) { CloseHandle(file); }
@@ -2110,11 +2139,26 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     return got;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size)
+static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
 {
-    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+    void *data = mmap(at, size, PROT_READ, at ? MAP_SHARED | MAP_FIXED : MAP_SHARED, file, 0);
 
     return data == MAP_FAILED ? NULL : data;
+}
+
+static unsigned char *specdec__os_room(size_t size)
+{
+    void *data = mmap(NULL, size + SPECDEC__OS_GRAIN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *at = (unsigned char *)data;
+    size_t skip;
+
+    if (data == MAP_FAILED)
+        return NULL;
+    skip = (size_t)(-(uintptr_t)at & (SPECDEC__OS_GRAIN - 1));
+    if (skip)
+        munmap(at, skip);
+    munmap(at + skip + size, SPECDEC__OS_GRAIN - skip);
+    return at + skip;
 }
 
 static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
@@ -2183,6 +2227,15 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
 
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file) { (void)file; }
 
+static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
+                                                         specdec_error *error)
+{
+    (void)at, (void)size;
+    return specdec__os_no_files(path, error);
+}
+
+static SPECDEC__UNUSED unsigned char *specdec__os_room(size_t size) { return (void)size, (unsigned char *)NULL; }
+
 static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specdec_result result, specdec_error *error)
 {
     (void)path, (void)error; /* no model comes from a file */
@@ -2237,7 +2290,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
         result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is %s", path, size ? "too large to map" : "empty");
     } else {
         out->size = (size_t)size;
-        out->data = (const unsigned char *)specdec__os_view(file, out->size);
+        out->data = (const unsigned char *)specdec__os_view(file, out->size, NULL);
         if (!out->data)
             result = specdec__os_refused("map", path, error);
     }
@@ -2245,7 +2298,25 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
     return result;
 }
 
-/* Reads a file of exactly `size` bytes. */
+/* Maps the first `size` bytes of a regular file at an address in what specdec__os_room has found. */
+static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
+                                                         specdec_error *error)
+{
+    specdec__os_file file;
+    uint64_t now = 0;
+    specdec_result result = specdec__os_open_regular(&file, &now, path, error);
+
+    if (result)
+        return result;
+    if (now < size)
+        result = specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
+    else if (!specdec__os_view(file, size, at))
+        result = specdec__os_refused("map", path, error);
+    specdec__os_close(file);
+    return result;
+}
+
+/* Reads the first `size` bytes of a file. */
 static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
                                                        specdec_error *error)
 {
@@ -13193,22 +13264,22 @@ SPECDEC__FOR_SIZE
    distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
+    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
-    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+    size_t i, j;
 
     if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
         return SPECDEC__NAME_MOST;
     for (j = 0; j <= width; j++)
-        row[j] = j;
+        row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
-        size_t before = row[0]++;
+        int before = row[0]++;
 
         for (j = 1; j <= width; j++) {
-            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+            int best = specdec__min_int(before + (a.data[i - 1] != (unsigned char)b[j - 1]), row[j] + 1);
 
             before = row[j];
-            best = best < before + 1 ? best : before + 1;
-            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            row[j] = (unsigned char)specdec__min_int(best, row[j - 1] + 1);
         }
     }
     return row[width];
@@ -13621,18 +13692,19 @@ static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, siz
    data begin. */
 enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
 
-/* The next 64 records behind (number, at); (0, 0) stands before all. */
-static void specdec__gguf_sort(const specdec__gguf *gguf, int by, uint64_t number, size_t at,
-                               specdec__gguf_order *order)
+/* Takes the records of a file behind (number, at) into an order; (0, 0) stands before all. Places are counted from
+   origin: there may be several files. */
+static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
+                               size_t at, specdec__gguf_order *order)
 {
+    const size_t from = (size_t)(gguf->file.data - origin);
     const uint64_t count = by == SPECDEC__GGUF_KEYS ? gguf->pair_count : gguf->tensor_count;
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = by == SPECDEC__GGUF_KEYS ? gguf->pairs_at : gguf->tensors_at;
-    order->count = 0;
     for (i = 0; i < count; i++) {
-        const size_t record = c.at;
+        const size_t record = from + c.at;
         const specdec__bytes name = specdec__gguf_skip(gguf, &c, by != SPECDEC__GGUF_KEYS);
         const uint64_t own = by == SPECDEC__GGUF_PLACES ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
@@ -13642,23 +13714,24 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, int by, uint64_t numbe
     }
 }
 
-/* The name in a record. */
-static specdec__bytes specdec__gguf_name(const specdec__gguf *gguf, size_t at)
+/* The name in a record, which has been checked. */
+static specdec__bytes specdec__gguf_name(const unsigned char *record)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__bytes name;
 
-    c.at = at;
-    return specdec__cursor_string(&c);
+    name.size = (size_t)specdec__load_u64(record);
+    name.data = record + 8;
+    return name;
 }
 
 /* Of a name in an error, so many bytes. */
 static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
 /* Refuses two records of one name. */
-static specdec_result specdec__gguf_check_twice(const specdec__gguf *gguf, int by, size_t a, size_t b,
+static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, const unsigned char *b,
                                                 specdec_error *error)
 {
-    const specdec__bytes name = specdec__gguf_name(gguf, a), other = specdec__gguf_name(gguf, b);
+    const specdec__bytes name = specdec__gguf_name(a), other = specdec__gguf_name(b);
 
     if (name.size != other.size || memcmp(name.data, other.data, name.size) != 0)
         return SPECDEC_OK;
@@ -13672,7 +13745,7 @@ static specdec_result specdec__gguf_check_twice(const specdec__gguf *gguf, int b
 static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
                                                  uint64_t next_offset, specdec_error *error)
 {
-    const specdec__bytes next_name = specdec__gguf_name(gguf, next);
+    const specdec__bytes next_name = specdec__gguf_name(gguf->file.data + next);
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
@@ -13711,14 +13784,15 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
     int i;
 
     do {
-        specdec__gguf_sort(gguf, by, number, at, &order);
+        order.count = 0;
+        specdec__gguf_sort(gguf, gguf->file.data, by, number, at, &order);
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 
             if (by == SPECDEC__GGUF_PLACES)
                 result = specdec__gguf_check_places(gguf, at, order.at[i], order.number[i], error);
             else if (at && number == order.number[i])
-                result = specdec__gguf_check_twice(gguf, by, at, order.at[i], error);
+                result = specdec__gguf_check_twice(by, gguf->file.data + at, gguf->file.data + order.at[i], error);
             if (result)
                 return result;
             number = order.number[i];
@@ -13785,6 +13859,25 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     for (by = SPECDEC__GGUF_KEYS; !result && by <= SPECDEC__GGUF_PLACES; by++)
         result = specdec__gguf_check_neighbours(gguf, by, error);
     return result;
+}
+
+/* Bytes of a file up to the end of its tensors. */
+static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
+    specdec__gguf_tensor tensor;
+    uint64_t i;
+
+    c.at = gguf->tensors_at;
+    for (i = 0; i < gguf->tensor_count; i++) {
+        size_t end;
+
+        specdec__gguf_read_tensor(gguf, &c, &tensor);
+        end = (size_t)(tensor.data - gguf->file.data) + tensor.size;
+        extent = end > extent ? end : extent;
+    }
+    return extent;
 }
 
 /* Finds a tensor by name. Returns 1 when found. */
@@ -13858,91 +13951,97 @@ enum {
 /* What other tokens of a vocabulary must know: which of these it has. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
+/* What tokens of prompts with gaps are for: what is before the gap, behind it, fills it; padding, the borders of
+   repositories and of files. A file may name one: then texts say nothing of that purpose. */
+enum {
+    SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
+    SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
+};
+
 static const struct specdec__vocab_mark {
     const char *text;
-    unsigned char kind, has;
+    unsigned char kind, has, gap;
 } specdec__vocab_marks[] = {
-    {"<|im_end|>", SPECDEC__MARK_ENDS, 0},
-    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0},
-    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0},
-    {"<|end|>", SPECDEC__MARK_TURN, 0},
-    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0},
-    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0},
-    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0},
-    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0},
-    {"<eos>", SPECDEC__MARK_ENDS, 0},
-    {"</s>", SPECDEC__MARK_CLOSES, 0},
-    {"<EOT>", SPECDEC__MARK_ENDS, 0},
-    {"_<EOT>", SPECDEC__MARK_ENDS, 0},
-    {"[EOT]", SPECDEC__MARK_ENDS, 0},
-    {"[EOS]", SPECDEC__MARK_ENDS, 0},
-    {"[e~[", SPECDEC__MARK_ENDS, 0},
-    {"<turn|>", SPECDEC__MARK_ENDS, 0},
-    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL},
-    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN},
-    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
-    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
-    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH},
-    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0},
-    /* between files of a prompt that has gaps to fill: an answer that writes one has ended */
-    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0},
-    {"<fim-pad>", SPECDEC__MARK_ENDS, 0},
-    {"<fim_pad>", SPECDEC__MARK_ENDS, 0},
-    {"<PAD>", SPECDEC__MARK_ENDS, 0},
-    {"[PAD]", SPECDEC__MARK_ENDS, 0},
-    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0},
-    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0},
-    {"<fim-repo>", SPECDEC__MARK_ENDS, 0},
-    {"<REPO>", SPECDEC__MARK_ENDS, 0},
-    {"<reponame>", SPECDEC__MARK_ENDS, 0},
-    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0},
-    /* the gap of such a prompt: before it, behind it, what fills it */
-    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<PRE>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<SUF>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<MID>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|end|>", SPECDEC__MARK_TURN, 0, 0},
+    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<eos>", SPECDEC__MARK_ENDS, 0, 0},
+    {"</s>", SPECDEC__MARK_CLOSES, 0, 0},
+    {"<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"_<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOT]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOS]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[e~[", SPECDEC__MARK_ENDS, 0, 0},
+    {"<turn|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL, 0},
+    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN, 0},
+    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
+    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
+    /* of prompts with gaps */
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_FILE},
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
     /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
-    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|system|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|user|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0},
-    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0},
-    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
-    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
-    {"[INST]", SPECDEC__MARK_CONTROL, 0},
-    {"[/INST]", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|system|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|user|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
     /* gpt-oss */
-    {"<|channel|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|message|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|start|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0}};
+    {"<|channel|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|message|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|start|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0, 0}};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
@@ -13951,7 +14050,7 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
-    int32_t fim[3];               /* what pads, separates repositories and files in prompts with gaps; -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT]; /* those that the file names for prompts with gaps; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags */
     int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
     int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
@@ -13970,7 +14069,7 @@ typedef struct specdec__vocab {
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
+    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
     int end_count;
 } specdec__vocab;
 
@@ -14024,7 +14123,7 @@ static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
     const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
     const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
-    if (!row)
+    if (!row || (row->gap && v->gap[row->gap] >= 0))
         return SPECDEC__MARK_NONE;
     if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
         return SPECDEC__MARK_SHOWN;
@@ -14040,8 +14139,8 @@ static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes tex
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; some texts say it by
-   themselves; in a file without types it is guessed from id and text. */
+/* SPECDEC__TOKEN_... of a token with this text: some texts say it by themselves; in a file without types it is guessed
+   from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_mark(v, text);
@@ -14077,16 +14176,28 @@ static int specdec__vocab_is_special(int type)
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
+/* The text of the token behind those that were asked for, in order of ids; *at is 0 before the first. This needs no
+   index: the vocabulary may have been only counted. */
+static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+{
+    specdec__bytes out;
+
+    out.size = (size_t)specdec__load_u64(v->texts + *at);
+    out.data = v->texts + *at + 8;
+    *at += 8 + out.size;
+    return out;
+}
+
 /* The token that is spelled so, or has this decimal id; -1: there is none. */
 static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
+    size_t i, at = 0;
     uint32_t id;
     int64_t number = 0;
-    size_t i;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_text(v, id);
+        specdec__bytes text = specdec__vocab_next(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
@@ -14814,7 +14925,8 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return result;
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
-    v->bos = v->eos = v->eot = v->eom = v->unknown = v->fim[0] = v->fim[1] = v->fim[2] = -1;
+    v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+    memset(v->gap, 0xff, sizeof v->gap); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -14915,6 +15027,9 @@ static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
+/* Where the id of a token goes that prompts with gaps have. */
+#define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
+
 /* Where ids of special tokens, and flags, go in a specdec__vocab. */
 static const struct {
     const char *key;
@@ -14926,9 +15041,15 @@ static const struct {
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
-    {"tokenizer.ggml.fim_pad_token_id", offsetof(specdec__vocab, fim), 0},
-    {"tokenizer.ggml.fim_rep_token_id", offsetof(specdec__vocab, fim) + sizeof(int32_t), 0},
-    {"tokenizer.ggml.fim_sep_token_id", offsetof(specdec__vocab, fim) + 2 * sizeof(int32_t), 0},
+    {"tokenizer.ggml.prefix_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
+    {"tokenizer.ggml.suffix_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
+    {"tokenizer.ggml.middle_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pre_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
+    {"tokenizer.ggml.fim_suf_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
+    {"tokenizer.ggml.fim_mid_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pad_token_id", SPECDEC__VOCAB_GAP_AT(PAD), 0},
+    {"tokenizer.ggml.fim_rep_token_id", SPECDEC__VOCAB_GAP_AT(REPOSITORY), 0},
+    {"tokenizer.ggml.fim_sep_token_id", SPECDEC__VOCAB_GAP_AT(FILE), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -15065,6 +15186,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
 {
     v->slot_mask = specdec__vocab_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
+    v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
@@ -15152,8 +15274,8 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     specdec__vocab_add_end(v, v->eos);
     specdec__vocab_add_end(v, v->eot);
     specdec__vocab_add_end(v, v->eom);
-    for (i = 0; i < 3; i++)
-        specdec__vocab_add_end(v, v->fim[i]);
+    for (i = SPECDEC__GAP_PAD; i < SPECDEC__GAP_COUNT; i++)
+        specdec__vocab_add_end(v, v->gap[i]);
     for (i = 0; i < v->special_count; i++)
         if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
@@ -15248,15 +15370,14 @@ static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const s
 
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
-/* Is a token there only to round up the vocabulary? */
-static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
+/* Is a token with this text there only to round up the vocabulary? */
+static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
                                          "<dummy", "<|dummy", "<|reserved", "<extra_id"};
-    specdec__bytes text = specdec__vocab_text(v, id);
     size_t i;
 
-    if (!text.size || specdec__vocab_type(v, id) == SPECDEC__TOKEN_UNUSED)
+    if (!text.size || specdec__vocab_type_of(v, id, text) == SPECDEC__TOKEN_UNUSED)
         return 1;
     for (i = 0; i < SPECDEC__COUNT(begins); i++)
         if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
@@ -15266,23 +15387,29 @@ static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
 
 /* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
    longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
-   *first_different is the first id that differs (0 when the tokenizers are of different kinds). */
+   *first_different is the first id that differs (0 when the tokenizers are of different kinds). Both may have been only
+   counted. */
 static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
                                                   uint32_t *first_different)
 {
-    const specdec__vocab *longer = a->count > b->count ? a : b;
-    uint32_t id, shared = a->count < b->count ? a->count : b->count;
+    const specdec__vocab *longer = a->count > b->count ? a : b, *shorter = longer == a ? b : a;
+    const uint32_t shared = shorter->count;
+    size_t at = 0, other_at = 0;
+    uint32_t id;
 
     *first_different = 0;
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
+        const specdec__bytes text = specdec__vocab_next(longer, &at);
+
         *first_different = id;
         if (id < shared) {
-            specdec__bytes text = specdec__vocab_text(a, id), other = specdec__vocab_text(b, id);
+            const specdec__bytes other = specdec__vocab_next(shorter, &other_at);
+
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;
-        } else if (!specdec__vocab_is_padding(longer, id)) {
+        } else if (!specdec__vocab_is_padding(longer, id, text)) {
             return SPECDEC__VOCAB_DIFFERENT;
         }
     }
@@ -16005,8 +16132,9 @@ enum {
 };
 
 enum {
-    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 6,
-    SPECDEC__TEMPLATE_DEPTH = 6,     /* expressions in brackets, macros in macros */
+    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
+    SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
+    SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
     SPECDEC__TEMPLATE_STEPS = 50000, /* tags and operands */
     SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
 };
@@ -16033,9 +16161,10 @@ typedef struct specdec__template_block {
     int index, variables;
 } specdec__template_block;
 
+/* Arguments of a call, or items of a list. */
 typedef struct specdec__template_arguments {
-    specdec__template_value value[SPECDEC__TEMPLATE_ARGUMENTS];
-    specdec__bytes name[SPECDEC__TEMPLATE_ARGUMENTS];
+    specdec__template_value *value; /* (count) */
+    specdec__bytes *name;           /* (count) empty: it has none */
     int count;
 } specdec__template_arguments;
 
@@ -16047,12 +16176,15 @@ typedef struct specdec__template {
     int line;              /* that text stands at the beginning of a line */
     int skip;              /* not 0: expressions are passed over */
     int depth, steps, spaces, from;       /* from: variables below it belong to whoever called a macro */
-    int variables, blocks, sets;          /* sets: how often anything was assigned */
+    int variables, blocks, arguments;
+    int sets;                             /* how often anything was assigned */
     const char *failed;                   /* why it ended early */
     specdec__bytes culprit;               /* on what */
     size_t used, written;                 /* bytes of room; of output */
     specdec__template_variable variable[SPECDEC__TEMPLATE_VARIABLES];
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
+    specdec__template_value argument[SPECDEC__TEMPLATE_ARGUMENTS]; /* of calls that are being read, or made */
+    specdec__bytes argument_name[SPECDEC__TEMPLATE_ARGUMENTS];
     union {
         char bytes[SPECDEC__TEMPLATE_ROOM];
         specdec__template_value aligned;
@@ -16252,7 +16384,7 @@ static specdec__bytes specdec__template_name(specdec__template *t)
 }
 
 /* A string between quotes, whose first is here. */
-static specdec__template_value specdec__template_quoted(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specdec__template *t)
 {
     const unsigned char quote = t->text.data[t->at++];
     const size_t from = t->at;
@@ -16344,36 +16476,50 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
 static void specdec__template_run(specdec__template *t);
 static void specdec__template_close(specdec__template *t);
 
-/* Arguments up to the bracket. */
-static void specdec__template_read_arguments(specdec__template *t, specdec__template_arguments *arguments)
+/* Goes `by` levels deeper. Returns 0, and the run has ended, when that is too deep. */
+static int specdec__template_deeper(specdec__template *t, int by)
 {
-    const specdec__bytes none = {NULL, 0};
+    t->depth += by;
+    if (t->depth > SPECDEC__TEMPLATE_DEPTH)
+        specdec__template_garbled(t);
+    return !t->failed;
+}
 
+/* Arguments or items up to a closing bracket. They stay until t->arguments is less again. */
+static SPECDEC__NOINLINE void specdec__template_read_arguments(specdec__template *t, const char *close,
+                                                               specdec__template_arguments *arguments)
+{
+    specdec__template_value value;
+
+    arguments->value = t->argument + t->arguments;
+    arguments->name = t->argument_name + t->arguments;
     arguments->count = 0;
-    while (!t->failed && !specdec__template_accept(t, ")")) {
+    while (!t->failed && !specdec__template_accept(t, close)) {
         const size_t at = t->at;
         specdec__bytes name = specdec__template_name(t);
 
-        if (arguments->count == SPECDEC__TEMPLATE_ARGUMENTS) {
-            specdec__template_garbled(t);
-            return;
-        }
         if (!name.size || specdec__template_next(t) != '=' || (t->at + 1 < t->end && t->text.data[t->at + 1] == '=')) {
             t->at = at;
-            name = none;
+            name.size = 0;
         } else {
             t->at++;
         }
-        arguments->name[arguments->count] = name;
-        arguments->value[arguments->count++] = specdec__template_expression(t);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
+        value = specdec__template_expression(t);
+        if (t->arguments == SPECDEC__TEMPLATE_ARGUMENTS ||
+            (!specdec__template_accept(t, ",") && specdec__template_next(t) != close[0])) {
             specdec__template_garbled(t);
+            return;
+        }
+        arguments->name[arguments->count] = name;
+        arguments->value[arguments->count++] = value;
+        t->arguments++;
     }
 }
 
 /* Calls a macro: what it writes. */
-static specdec__template_value specdec__template_call(specdec__template *t, const specdec__template_value *macro,
-                                                      const specdec__template_arguments *arguments)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_call(specdec__template *t,
+                                                                        const specdec__template_value *macro,
+                                                                        const specdec__template_arguments *arguments)
 {
     const size_t at = t->at, end = t->end, after = t->after, written = t->written;
     const int strip = t->strip, line = t->line, variables = t->variables, from = t->from, blocks = t->blocks;
@@ -16419,37 +16565,34 @@ static specdec__template_value specdec__template_call(specdec__template *t, cons
     return out;
 }
 
-/* A function of this name; *t stands behind its opening bracket. */
-static specdec__template_value specdec__template_function(specdec__template *t, specdec__bytes name)
+/* What a function of this name returns. */
+static SPECDEC__NOINLINE specdec__template_value
+specdec__template_function(specdec__template *t, specdec__bytes name, const specdec__template_arguments *arguments)
 {
-    specdec__template_arguments arguments;
-    const specdec__template_variable *variable;
+    const specdec__template_variable *variable = specdec__template_find(t, name, 0);
     specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
     int i;
 
-    specdec__template_read_arguments(t, &arguments);
-    if (t->skip || t->failed)
-        return out;
     if (specdec__bytes_are(name, "namespace")) {
         out = specdec__template_number(SPECDEC__TEMPLATE_SPACE, ++t->spaces);
-        for (i = 0; i < arguments.count; i++)
-            specdec__template_set(t, arguments.name[i], t->spaces, arguments.value[i]);
+        for (i = 0; i < arguments->count; i++)
+            specdec__template_set(t, arguments->name[i], t->spaces, arguments->value[i]);
         return out;
     }
     if (specdec__bytes_are(name, "raise_exception"))
         return specdec__template_fail(t, "it refuses such a conversation", name);
-    variable = specdec__template_find(t, name, 0);
-    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO || t->depth == SPECDEC__TEMPLATE_DEPTH)
+    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO)
         return specdec__template_fail(t, "it calls a function that is not known", name);
-    t->depth++;
-    out = specdec__template_call(t, &variable->value, &arguments);
-    t->depth--;
+    if (specdec__template_deeper(t, SPECDEC__TEMPLATE_CALL))
+        out = specdec__template_call(t, &variable->value, arguments);
+    t->depth -= SPECDEC__TEMPLATE_CALL;
     return out;
 }
 
 /* A string without certain characters at its ends (1: the left, 2: the right). */
-static specdec__template_value specdec__template_strip(specdec__template_value value,
-                                                       const specdec__template_arguments *arguments, int ends)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments,
+                                                                         int ends)
 {
     const char *set = " \t\r\n\v\f", *text = (const char *)value.at;
     size_t size = 6;
@@ -16467,8 +16610,9 @@ static specdec__template_value specdec__template_strip(specdec__template_value v
 }
 
 /* The parts of a string between separators. */
-static specdec__template_value specdec__template_split(specdec__template *t, specdec__template_value value,
-                                                       const specdec__template_value *by)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec__template *t,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_value *by)
 {
     size_t count = 1, at = 0, found, i;
     specdec__template_value *out;
@@ -16487,9 +16631,10 @@ static specdec__template_value specdec__template_split(specdec__template *t, spe
 }
 
 /* A string with one string for another. */
-static specdec__template_value specdec__template_replace(specdec__template *t, specdec__template_value value,
-                                                         const specdec__template_value *from,
-                                                         const specdec__template_value *to)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specdec__template *t,
+                                                                           specdec__template_value value,
+                                                                           const specdec__template_value *from,
+                                                                           const specdec__template_value *to)
 {
     specdec__template_value out = specdec__template_string(""), part;
     size_t at = 0, found;
@@ -16508,12 +16653,12 @@ static specdec__template_value specdec__template_replace(specdec__template *t, s
 }
 
 /* A method or filter on a value. */
-static specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
-                                                       specdec__template_value value,
-                                                       const specdec__template_arguments *arguments)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments)
 {
     const int is_string = value.kind == SPECDEC__TEMPLATE_STRING, is_list = value.kind == SPECDEC__TEMPLATE_LIST;
-    const specdec__template_value *first = &arguments->value[0];
+    const specdec__template_value *first = arguments->value;
     const int by_string = arguments->count > 0 && first->kind == SPECDEC__TEMPLATE_STRING;
     int ends;
 
@@ -16553,8 +16698,9 @@ static specdec__template_value specdec__template_apply(specdec__template *t, spe
 }
 
 /* The attribute or item of a value. */
-static specdec__template_value specdec__template_get(specdec__template *t, const specdec__template_value *of,
-                                                     const specdec__template_value *key)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_get(specdec__template *t,
+                                                                       const specdec__template_value *of,
+                                                                       const specdec__template_value *key)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     const specdec_message *message = (const specdec_message *)of->at;
@@ -16599,7 +16745,8 @@ static specdec__template_value specdec__template_get(specdec__template *t, const
 }
 
 /* What stands in square brackets behind a value. */
-static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *of)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_item(specdec__template *t,
+                                                                        const specdec__template_value *of)
 {
     int64_t place[3] = {0, INT32_MAX, 1};
     specdec__template_value key = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
@@ -16626,7 +16773,8 @@ static specdec__template_value specdec__template_item(specdec__template *t, cons
 }
 
 /* Is a value what a test says? */
-static specdec__template_value specdec__template_test(specdec__template *t, const specdec__template_value *value)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_test(specdec__template *t,
+                                                                        const specdec__template_value *value)
 {
     static const char *const tests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence",
                                         "number", "true", "false", "boolean"};
@@ -16654,29 +16802,62 @@ static specdec__template_value specdec__template_test(specdec__template *t, cons
     return specdec__template_number(SPECDEC__TEMPLATE_BOOL, is != negated);
 }
 
-/* A list of what stands in square brackets. */
-static specdec__template_value specdec__template_list(specdec__template *t)
+/* A list of items. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_list(specdec__template *t,
+                                                                        const specdec__template_arguments *items)
 {
-    specdec__template_value item[SPECDEC__TEMPLATE_ARGUMENTS], *out;
-    size_t count = 0;
+    const size_t count = (size_t)items->count;
+    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
 
-    while (!t->failed && !specdec__template_accept(t, "]")) {
-        if (count == SPECDEC__TEMPLATE_ARGUMENTS) {
-            specdec__template_garbled(t);
-            break;
-        }
-        item[count++] = specdec__template_expression(t);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ']')
-            specdec__template_garbled(t);
-    }
-    out = t->failed ? NULL : (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
     if (out && count)
-        memcpy(out, item, count * sizeof *out);
+        memcpy(out, items->value, count * sizeof *out);
     return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
 }
 
+/* The value of a message's member as its method get has it. */
+static specdec__template_value specdec__template_member(specdec__template *t, const specdec__template_value *message,
+                                                        const specdec__template_arguments *arguments)
+{
+    const specdec__template_value value = specdec__template_get(t, message, arguments->value);
+
+    if (value.kind != SPECDEC__TEMPLATE_UNDEFINED)
+        return value;
+    return arguments->count > 1 ? arguments->value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+}
+
+/* What stands behind an opening bracket, and what comes of it: kind '[' a list, '(' a function of this name, else a
+   method or filter on a value, which may have no arguments. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply_to(specdec__template *t, int kind,
+                                                                            specdec__bytes name,
+                                                                            const specdec__template_value *value,
+                                                                            int has_arguments)
+{
+    specdec__template_arguments arguments;
+    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    const int before = t->arguments;
+
+    arguments.value = t->argument;
+    arguments.name = t->argument_name;
+    arguments.count = 0;
+    if (has_arguments && specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+        specdec__template_read_arguments(t, kind == '[' ? "]" : ")", &arguments);
+    if (t->skip || t->failed)
+        ;
+    else if (kind == '[')
+        out = specdec__template_list(t, &arguments);
+    else if (kind == '(')
+        out = specdec__template_function(t, name, &arguments);
+    else if (value->kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count)
+        out = specdec__template_member(t, value, &arguments);
+    else
+        out = specdec__template_apply(t, name, *value, &arguments);
+    t->depth -= has_arguments ? SPECDEC__TEMPLATE_BRACKET : 0;
+    t->arguments = before;
+    return out;
+}
+
 /* A name: a constant, a function or a variable. The date is none: what it changes no format can hold. */
-static specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
 {
     static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
     const specdec__template_variable *variable;
@@ -16688,13 +16869,13 @@ static specdec__template_value specdec__template_named(specdec__template *t, spe
     if (specdec__bytes_are(name, "strftime_now"))
         specdec__template_fail(t, "it asks for the date", name);
     if (specdec__template_accept(t, "("))
-        return specdec__template_function(t, name);
+        return specdec__template_apply_to(t, '(', name, NULL, 1);
     variable = specdec__template_find(t, name, 0);
     return variable ? variable->value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
 /* What an expression is made of, without what stands behind it. */
-static specdec__template_value specdec__template_primary(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_primary(specdec__template *t)
 {
     const int c = specdec__template_next(t);
     specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
@@ -16714,15 +16895,13 @@ static specdec__template_value specdec__template_primary(specdec__template *t)
             value.number = value.number < INT32_MAX ? value.number * 10 + (t->text.data[t->at] - '0') : value.number;
         return value;
     }
-    if (specdec__template_accept(t, "[") || specdec__template_accept(t, "(")) {
-        if (t->depth == SPECDEC__TEMPLATE_DEPTH) {
-            specdec__template_garbled(t);
-            return value;
-        }
-        t->depth++;
-        value = c == '[' ? specdec__template_list(t) : specdec__template_expression(t);
-        t->depth--;
-        if (c == '(' && !specdec__template_accept(t, ")"))
+    if (specdec__template_accept(t, "["))
+        return specdec__template_apply_to(t, '[', specdec__template_bytes(NULL, 0), NULL, 1);
+    if (specdec__template_accept(t, "(")) {
+        if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+            value = specdec__template_expression(t);
+        t->depth -= SPECDEC__TEMPLATE_BRACKET;
+        if (!t->failed && !specdec__template_accept(t, ")"))
             specdec__template_garbled(t);
         return value;
     }
@@ -16734,28 +16913,8 @@ static specdec__template_value specdec__template_primary(specdec__template *t)
     return specdec__template_named(t, name);
 }
 
-/* A call of a method or a filter on a value. */
-static specdec__template_value specdec__template_method(specdec__template *t, specdec__bytes name,
-                                                        specdec__template_value value, int has_arguments)
-{
-    specdec__template_arguments arguments;
-
-    arguments.count = 0;
-    if (has_arguments)
-        specdec__template_read_arguments(t, &arguments);
-    if (t->skip || t->failed)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    if (value.kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count) {
-        value = specdec__template_get(t, &value, &arguments.value[0]);
-        if (value.kind == SPECDEC__TEMPLATE_UNDEFINED)
-            value = arguments.count > 1 ? arguments.value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
-        return value;
-    }
-    return specdec__template_apply(t, name, value, &arguments);
-}
-
 /* An operand with its attributes, items, calls, filters and tests. */
-static specdec__template_value specdec__template_operand(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specdec__template *t)
 {
     const int minus = specdec__template_accept(t, "-");
     specdec__template_value value = specdec__template_primary(t), key;
@@ -16769,10 +16928,12 @@ static specdec__template_value specdec__template_operand(specdec__template *t)
             const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
 
             key = specdec__template_of(SPECDEC__TEMPLATE_STRING, name.data, name.size);
-            value = called || !dot ? specdec__template_method(t, name, value, called)
+            value = called || !dot ? specdec__template_apply_to(t, '.', name, &value, called)
                                    : specdec__template_get(t, &value, &key);
         } else if (specdec__template_accept(t, "[")) {
-            value = specdec__template_item(t, &value);
+            if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+                value = specdec__template_item(t, &value);
+            t->depth -= SPECDEC__TEMPLATE_BRACKET;
         } else if (specdec__template_accept(t, "is")) {
             value = specdec__template_test(t, &value);
         } else {
@@ -16785,8 +16946,8 @@ static specdec__template_value specdec__template_operand(specdec__template *t)
 }
 
 /* Is a value in a list, a string in a string, or the name of what a message has? */
-static int specdec__template_within(specdec__template *t, const specdec__template_value *what,
-                                    const specdec__template_value *in)
+static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, const specdec__template_value *what,
+                                                      const specdec__template_value *in)
 {
     const specdec__template_value *items = (const specdec__template_value *)in->at;
     size_t i;
@@ -16805,8 +16966,9 @@ static int specdec__template_within(specdec__template *t, const specdec__templat
 }
 
 /* Two operands and what stands between them: the number of a comparison or sum below. */
-static specdec__template_value specdec__template_combine(specdec__template *t, int i, specdec__template_value a,
-                                                         specdec__template_value b)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_combine(specdec__template *t, int i,
+                                                                           specdec__template_value a,
+                                                                           specdec__template_value b)
 {
     const int numbers = a.kind >= SPECDEC__TEMPLATE_BOOL && a.kind <= SPECDEC__TEMPLATE_INTEGER &&
                         b.kind >= SPECDEC__TEMPLATE_BOOL && b.kind <= SPECDEC__TEMPLATE_INTEGER;
@@ -16870,7 +17032,9 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
     int i, own = 0, decided;
 
     if (specdec__template_accept(t, "not")) {
-        value = specdec__template_binary(t, 3);
+        value = specdec__template_deeper(t, 1) ? specdec__template_binary(t, 3)
+                                               : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+        t->depth--;
         value = specdec__template_number(SPECDEC__TEMPLATE_BOOL, !specdec__template_truth(&value));
     } else {
         value = specdec__template_operand(t);
@@ -16878,7 +17042,8 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
     while (!t->failed && (i = specdec__template_operator(t, level, &own)) >= 0) {
         decided = own < 2 && specdec__template_truth(&value) == !own;
         t->skip += decided;
-        other = specdec__template_binary(t, own + 1);
+        other = specdec__template_deeper(t, 1) ? specdec__template_binary(t, own + 1) : value;
+        t->depth--;
         t->skip -= decided;
         value = decided ? value : own < 2 ? other : specdec__template_combine(t, i, value, other);
     }
@@ -17303,7 +17468,8 @@ static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specd
     t->text = text;
     t->text.size -= text.size && text.data[text.size - 1] == '\n';
     t->at = t->end = t->after = t->used = t->written = 0;
-    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = t->sets = 0;
+    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
+    t->arguments = t->sets = 0;
     t->failed = NULL;
     if (text.size && memchr(text.data, '\r', text.size))
         specdec__template_fail(t, "it has carriage returns", specdec__template_bytes(NULL, 0));
@@ -17424,6 +17590,7 @@ typedef struct specdec__chat {
 typedef struct specdec__chat_work {
     specdec__template run;
     char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
+    specdec__chat found;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
@@ -17792,22 +17959,25 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
         chat->failed = "it writes what no known format does";
 }
 
-/* Chooses by name (NULL: as the model's template says, own), and checks that the format's tokens are there. *chat has
-   no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is missing). */
+/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
+   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
+   missing). */
 static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
                                                            const specdec__vocab *v, const char *name,
                                                            specdec_error *error)
 {
     const char *missing;
 
-    *chat = *own;
-    if (name && !(own->format && strcmp(own->format->name, name) == 0)) {
+    memset(chat, 0, sizeof *chat);
+    if (own)
+        *chat = *own;
+    if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         memset(chat, 0, sizeof *chat);
         chat->format = specdec__chat_find(name);
         if (!chat->format)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trims = chat->format->trims;
-        chat->begins = own->begins;
+        chat->begins = own && own->begins;
     }
     missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
     if (missing && name)
@@ -17829,7 +17999,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!chat->failed)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model has no chat template: config.chat_format chooses a format");
+                             "the model has no chat template that is read: config.chat_format chooses a format");
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                          "the model's chat template is of no known format (%s%s%.*s): config.chat_format chooses one",
                          chat->failed, chat->culprit.size ? ": " : "",
@@ -17942,8 +18112,10 @@ static const specdec__architecture specdec__architectures[] = {
      0, 0},
     {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
     {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, SPECDEC__MAY_REST, 0, 0},
-    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
+     SPECDEC__MAY_REST, 0, 0},
+    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
+     SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
     {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
     {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
     {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__RAW, 0},
@@ -18024,8 +18196,10 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
-    specdec__chat chat;       /* as the template says */
-    specdec__gguf gguf;
+    const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
+    specdec__gguf gguf;       /* of a model in several files, the first */
+    int parts, tensors;       /* files that it is in: see >>model/parts; tensors in all of them */
+    size_t part_bytes;        /* that the files take in memory */
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
 
@@ -18107,6 +18281,190 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }
 
 SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/parts: a model in several files, "NAME-00001-of-00003.gguf" and so on: each is a GGUF file; the first one's
+ *     keys are the model's, the others hold tensors. In memory they lie one behind the other.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__PART_PATH 1024 /* bytes of a part's path, at most */
+
+/* Bytes that a part takes in memory. */
+static size_t specdec__part_bytes(const specdec__gguf *part)
+{
+    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+}
+
+/* Goes on to the next part of a model. Returns 0 when there is none; i is the number of this one, from 0 on. */
+static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *part)
+{
+    specdec__bytes file;
+
+    if (i + 1 >= m->parts)
+        return 0;
+    file.data = part->file.data + specdec__part_bytes(part);
+    file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
+    return !specdec__gguf_lay_out(part, file, NULL);
+}
+
+/* Finds a tensor in any part of a model. */
+static int specdec__model_find_tensor(const specdec__model *m, const char *name, specdec__gguf_tensor *out)
+{
+    specdec__gguf part;
+    int i, found = specdec__gguf_find_tensor(&m->gguf, name, out);
+
+    if (found || m->parts < 2)
+        return found;
+    part = m->gguf;
+    for (i = 0; !found && specdec__part_next(m, i, &part); i++)
+        found = specdec__gguf_find_tensor(&part, name, out);
+    return found;
+}
+
+/* Writes "-00002-of-00003.gguf". */
+static void specdec__part_suffix(specdec__writer *w, int number, int count)
+{
+    char text[] = "-00000-of-00000.gguf";
+    int i;
+
+    for (i = 5; i > 0; i--, number /= 10, count /= 10) {
+        text[i] = (char)('0' + number % 10);
+        text[i + 9] = (char)('0' + count % 10);
+    }
+    specdec__write_string(w, text);
+}
+
+/* The path of part i, from 0 on, of a model whose first part has this path. Errors: FORMAT (it is not called so),
+   UNSUPPORTED (too long). */
+static specdec_result specdec__part_path(const char *path, int i, int count, char *out, specdec_error *error)
+{
+    const size_t length = strlen(path);
+    char first[32];
+    specdec__writer w = specdec__writer_to(first, sizeof first);
+    size_t stem;
+
+    specdec__part_suffix(&w, 1, count);
+    stem = length > strlen(first) ? length - strlen(first) : 0;
+    if (!stem || strcmp(path + stem, first) != 0)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the first of %d parts: its name has to end in %s, so that "
+                             "the others are found", count, first);
+    if (length >= SPECDEC__PART_PATH)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "the path of a part has more than %d bytes",
+                             SPECDEC__PART_PATH - 1);
+    w = specdec__writer_to(out, SPECDEC__PART_PATH);
+    specdec__write_bytes(&w, path, stem);
+    specdec__part_suffix(&w, i + 1, count);
+    return SPECDEC_OK;
+}
+
+/* Reads how many parts a model has, 1: it is in one file, and which one this is, from 0 on. */
+static specdec_result specdec__part_number(const specdec__gguf *part, int *number, int *count, specdec_error *error)
+{
+    int64_t no = 0, files = 1;
+    specdec_result result = specdec__gguf_get_integer(part, "split.count", 0, 0, 65535, &files, error);
+
+    if (!result)
+        result = specdec__gguf_get_integer(part, "split.no", 0, 0, 65535, &no, error);
+    *count = files > 1 ? (int)files : 1;
+    *number = (int)no;
+    return result;
+}
+
+/* Checks part i of a model alone, and counts its tensors and, if there are any, bytes. */
+static specdec_result specdec__part_check(specdec__model *m, const char *path, int i, int count, size_t *bytes,
+                                          specdec_error *error)
+{
+    specdec__bytes file = {NULL, 0};
+    int number = 0, files = 1;
+    specdec__gguf part;
+    specdec_result result = specdec__os_map(&file, path, error);
+
+    if (result)
+        return result;
+    result = specdec__gguf_open(&part, file, error);
+    if (!result)
+        result = specdec__part_number(&part, &number, &files, error);
+    if (!result && (number != i || files != count))
+        result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "part %d of %d, by its keys; by its name, %d of %d",
+                               number + 1, files, i + 1, count);
+    if (!result && part.tensor_count + (uint64_t)m->tensors > SPECDEC__GGUF_MAX_TENSORS)
+        result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "all parts together have more than %d tensors",
+                               SPECDEC__GGUF_MAX_TENSORS);
+    if (!result) {
+        m->tensors += (int)part.tensor_count;
+        *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
+    }
+    specdec__os_unmap(&file);
+    return result ? specdec__os_blame(path, result, error) : result;
+}
+
+/* Refuses a tensor that is in two parts; each part was checked alone. */
+static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__model *m, specdec_error *error)
+{
+    const unsigned char *origin = m->gguf.file.data;
+    specdec__gguf_order order;
+    specdec__gguf part;
+    uint64_t number = 0;
+    size_t at = 0;
+    int i;
+
+    do {
+        order.count = 0;
+        part = m->gguf;
+        i = 0;
+        do
+            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_NAMES, number, at, &order);
+        while (specdec__part_next(m, i++, &part));
+        for (i = 0; i < order.count; i++) {
+            specdec_result result = at && number == order.number[i]
+                                        ? specdec__gguf_check_twice(SPECDEC__GGUF_NAMES, origin + at,
+                                                                    origin + order.at[i], error)
+                                        : SPECDEC_OK;
+
+            if (result)
+                return result;
+            number = order.number[i];
+            at = order.at[i];
+        }
+    } while (order.count == SPECDEC__GGUF_SORTED);
+    return SPECDEC_OK;
+}
+
+/* Maps the parts of a model one behind the other, or, with room, reads them into it. */
+static specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room, int mapped,
+                                           specdec_error *error)
+{
+    char name[SPECDEC__PART_PATH];
+    specdec__gguf part;
+    specdec__bytes file;
+    specdec_result result;
+    unsigned char *at = room;
+    int i;
+
+    for (i = 0; i < m->parts; i++) {
+        size_t size, padded;
+
+        (void)specdec__part_path(path, i, m->parts, name, NULL);
+        file.data = NULL;
+        if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
+            return result;
+        result = specdec__gguf_lay_out(&part, file, error); /* as it was found before */
+        size = result ? 0 : specdec__gguf_extent(&part);
+        padded = result ? 0 : specdec__part_bytes(&part);
+        specdec__os_unmap(&file);
+        if (!result && padded > m->part_bytes - (size_t)(at - room))
+            result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
+        if (result)
+            return specdec__os_blame(name, result, error);
+        result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
+        if (result)
+            return result;
+        at += padded;
+    }
+    return SPECDEC_OK;
+}
 
 /* =====================================================================================================================
  * >>model/facts: the numbers of a model, read from its keys and checked.
@@ -18371,7 +18729,7 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
                                           specdec__gguf_tensor *out,
                                           int *found, specdec_error *error)
 {
-    *found = specdec__gguf_find_tensor(&m->gguf, name, out);
+    *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing", name);
     return SPECDEC_OK;
@@ -18777,8 +19135,8 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec__rope rope;
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
-    const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused) ||
-                         specdec__gguf_find_tensor(&m->gguf, factors[1], &unused);
+    const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
+                         specdec__model_find_tensor(m, factors[1], &unused);
     const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
                       !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
     const float base = still ? 0 : m->rope_base;
@@ -18824,7 +19182,6 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
 static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
                                          specdec_error *error)
 {
-    const specdec__bytes file = m->gguf.file;
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
@@ -18839,8 +19196,6 @@ static specdec_result specdec__model_ids(specdec__model *m, const char *name, sp
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, the vocabulary %d", name,
                              (unsigned long long)t.shape[0], m->vocab_size);
     m->id_count = (int)t.shape[0];
-    if ((size_t)(file.data + file.size - t.data) / (size_t)width < (size_t)m->id_count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s reaches beyond the end of the file", name);
     ids = SPECDEC__TAKE(arena, int32_t, m->id_count);
     for (i = 0; i < m->id_count; i++) {
         const unsigned char *at = t.data + (size_t)i * (size_t)width;
@@ -19015,24 +19370,37 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     return specdec__model_layer_knows(m, layer, name);
 }
 
-/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
-static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+/* Refuses a file with a tensor that nobody reads. */
+static specdec_result specdec__model_part_strangers(const specdec__model *m, const specdec__gguf *part,
+                                                    specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_over(part->file.data, part->file.size);
     uint64_t i;
 
-    c.at = m->gguf.tensors_at;
-    for (i = 0; i < m->gguf.tensor_count && !m->architecture->reads; i++) {
-        const specdec__bytes name = specdec__cursor_string(&c);
-        const uint32_t dimensions = specdec__cursor_u32(&c);
+    c.at = part->tensors_at;
+    for (i = 0; i < part->tensor_count; i++) {
+        const specdec__bytes name = specdec__gguf_skip(part, &c, 1);
 
         if (!specdec__model_knows(m, name))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
-                                 (int)(name.size < 64 ? name.size : 64), (const char *)name.data,
-                                 specdec__model_name(m));
-        c.at += (size_t)dimensions * 8 + 12;
+                                 specdec__gguf_cut(name), (const char *)name.data, specdec__model_name(m));
     }
     return SPECDEC_OK;
+}
+
+/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
+static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+{
+    specdec__gguf part = m->gguf;
+    specdec_result result = SPECDEC_OK;
+    int i = 0;
+
+    if (m->architecture->reads)
+        return SPECDEC_OK;
+    do
+        result = specdec__model_part_strangers(m, &part, error);
+    while (!result && specdec__part_next(m, i++, &part));
+    return result;
 }
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
@@ -19043,9 +19411,9 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     specdec_result r = specdec__model_rope(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
-    if (!r && m->all > (int)m->gguf.tensor_count)
+    if (!r && m->all > m->tensors)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
-                             (int)m->gguf.tensor_count);
+                             m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
@@ -19186,6 +19554,12 @@ typedef struct specdec__repack {
     const specdec_hooks *hooks;
 } specdec__repack;
 
+/* Rows of a matrix that tile t holds. */
+static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
+{
+    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+}
+
 /* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
    more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
@@ -19194,17 +19568,19 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
     const size_t blocks = (size_t)matrix->columns / matrix->type->block;
     const int piece = specdec__max_int((int)(SPECDEC__REPACK_PIECE / tile_bytes), 1);
-    int next, rows, t;
+    const unsigned char *file;
+    int next, t;
 
     for (; from < end; from = next) {
+        file = specdec__matrix_at(matrix, from);
         next = specdec__min_int(end, from + piece);
-        rows = specdec__min_int(next * SPECDEC__QUANT_ROWS, matrix->rows) - from * SPECDEC__QUANT_ROWS;
         for (t = from; t < next; t++)
             specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                      specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
-                                      blocks, out + (size_t)t * tile_bytes);
+                                      specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
+        t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(specdec__matrix_at(matrix, from), (size_t)rows * matrix->row_bytes);
+            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+                                            (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
 
@@ -19254,15 +19630,51 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     return SPECDEC_OK;
 }
 
-/* A file, mapped or copied into the arena. While the arena only counts, it is mapped in both cases. */
-static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena,
-                                          specdec__bytes *file,
-                                          specdec_error *error)
+/* The parts behind the first one, which is mapped, as specdec__model_open brings a single file. *file becomes the first
+   part where it lies then. */
+static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
+                                                specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
+    char name[SPECDEC__PART_PATH];
+    unsigned char *room = NULL;
+    specdec_result result = SPECDEC_OK;
+    int i;
+
+    specdec__os_unmap(&m->mapped);
+    for (i = 0; i < count && !result; i++) {
+        result = specdec__part_path(source->path, i, count, name, error);
+        if (result)
+            return specdec__os_blame(source->path, result, error);
+        result = specdec__part_check(m, name, i, count, &m->part_bytes, error);
+    }
+    if (result)
+        return result;
+    if (source->copy)
+        room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
+    file->data = room;
+    if (!room) {
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_room(m->part_bytes);
+        m->mapped.size = m->part_bytes;
+    }
+    if (!file->data)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
+    m->parts = count;
+    return specdec__parts_bring(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
+}
+
+/* A file, or several, mapped or copied into the arena. While the arena only counts, they are mapped in both cases.
+   whole: all parts of it; else the first will do. */
+static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, int whole,
+                                          specdec__arena *arena, specdec__bytes *file, specdec_error *error)
+{
+    int number = 0, count = 1;
     specdec_result result = specdec__os_map(&m->mapped, source->path, error);
     unsigned char *room = NULL;
 
     *file = m->mapped;
+    if (SPECDEC__FILES && !result && whole && !specdec__gguf_lay_out(&m->gguf, *file, NULL) &&
+        !specdec__part_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
+        return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
         room = (unsigned char *)specdec__arena_reserve(arena, file->size, 1, SPECDEC__CACHE_LINE);
     if (!room)
@@ -19278,13 +19690,13 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
     specdec__chat_work *work;
 
-    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data) {
-        m->chat.failed = m->chat_template.data ? "SPECDEC_NO_TEMPLATES leaves reading it out of this build" : NULL;
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
-    }
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
-    if (arena->base && arena->used != SIZE_MAX)
-        specdec__chat_recognise(&m->chat, work, m->chat_template, &m->vocab);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
+    m->chat = &work->found;
     return SPECDEC_OK;
 }
 
@@ -19320,22 +19732,42 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
                          near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
+/* Checks the GGUF in file, and all parts of the model. */
+static specdec_result specdec__model_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
+                                           specdec_error *error)
+{
+    int number = 0, count = 1;
+    char suffix[32];
+    specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
+    specdec_result result;
+
+    if ((result = m->parts > 1 ? specdec__gguf_lay_out(&m->gguf, file, error)
+                               : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
+        (result = specdec__part_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
+        return result;
+    if (m->parts > 1)
+        return specdec__parts_twice(m, error);
+    m->parts = 1;
+    m->tensors = (int)m->gguf.tensor_count;
+    if (count == 1 || (vocabulary_only && !number))
+        return SPECDEC_OK;
+    specdec__part_suffix(&w, 1, count);
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                         "part %d of a model split into %d files: give the path of the first, which ends in %s",
+                         number + 1, count, suffix);
+}
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                           const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
-    int64_t files = 1;
     size_t i;
 
-    if ((result = specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_integer(&m->gguf, "split.count", 0, 0, 65535, &files, error)) != SPECDEC_OK ||
+    if ((result = specdec__model_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
-    if (files > 1 && !vocabulary_only)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model is split into %d files: join them (llama-gguf-split --merge)", (int)files);
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
             m->architecture = &specdec__architectures[i];
@@ -19376,7 +19808,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if (!file.data) {
         if (!source->path)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a model needs a path or data");
-        result = specdec__model_open(m, source, arena, &file, error);
+        result = specdec__model_open(m, source, !vocabulary_only, arena, &file, error);
         if (result)
             return result;
     }
@@ -27133,12 +27565,11 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, c
 
 /* Refuses a model of another vocabulary than the target's. */
 static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
-                                                 const specdec__arena *arena, specdec_error *error)
+                                                 specdec_error *error)
 {
     uint32_t different = 0;
 
-    if (!arena->base || specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) !=
-                            SPECDEC__VOCAB_DIFFERENT)
+    if (specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) != SPECDEC__VOCAB_DIFFERENT)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
                          "target %d; they first differ at token %u", d->model->vocab_size, target->vocab_size,
@@ -27600,7 +28031,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     if (!specdec__model_writes(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
                              specdec__model_name(d->model));
-    if ((result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
@@ -28021,7 +28452,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
@@ -28980,6 +29411,7 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
 
 struct specdec__engine;
@@ -29028,9 +29460,9 @@ struct specdec {
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* as do these */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
     int end_count;
-    int32_t ends[SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS]; /* (end_count) tokens that end the answer by settings */
-    unsigned char stop_bytes[SPECDEC__STOP_ROOM];
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -29062,6 +29494,8 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     t->room = (int)tokens;
     specdec__context_view(&t->view, room, arena);
     t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    t->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    t->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
     t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
     t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
@@ -29095,6 +29529,15 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
+}
+
+/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
+{
+    if (!settings->slide || settings->slide < context - 1)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
+                         "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
@@ -30702,10 +31145,8 @@ static void specdec__engine_keep(specdec__engine *e)
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
-    specdec_result result = specdec__engine_fork_tokens(e, error);
+    specdec_result result = SPECDEC_OK;
 
-    if (result)
-        return result;
     specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
@@ -33274,7 +33715,9 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__chat_choose(&e->chat, &e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
+        (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
+        (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
+        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
@@ -33594,7 +34037,8 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
     specdec__stop_scan stop;
     size_t count = 0;
 
-    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
+    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
         specdec__engine_unstock(t);
@@ -34254,7 +34698,7 @@ static specdec_result specdec__conversation(const specdec_model *model, const sp
 
     if (!v->count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
-    if ((result = specdec__chat_choose(chat, &model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+    if ((result = specdec__chat_choose(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
         return specdec__chat_unknown(chat, error);
@@ -34673,7 +35117,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
     if (m->vocab.count)
-        specdec__chat_choose(&chat, &m->chat, &m->vocab, NULL, NULL);
+        specdec__chat_choose(&chat, m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
@@ -35386,6 +35830,9 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__stream_check_slide(settings, t->context, NULL))
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
+                             "slides, the context has %d", settings->slide, t->context);
     for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);

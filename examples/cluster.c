@@ -698,7 +698,7 @@ static int read_options(options *o, int argc, char **argv)
          "this rank has -md alone, and no layers: it guesses while the others verify; 0: rank 0 drafts (0)", 0, MOST_RANKS - 1},
         {"--split", PROGRAM_TEXT, &o->split, "auto|A,B,...", "layers of each rank; auto: by how fast each reads memory, as many as fit (auto)", 0, 0},
         {"--memory", PROGRAM_REAL, &o->memory, "MB", "with --split auto: what this rank may use; 0: what is free (0)", 0, 1e9},
-        {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost; 0: none (4)", 0, 1e6},
+        {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost, and all when nothing went on for 8 times as long; 0: none (4)", 0, 1e6},
         {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "on one machine: messages take so long, and so much goes through a link in a second", 0, 0},
         {"--draft-link", PROGRAM_TEXT, &o->draft_link, "MS[,MBIT]", "the same for the link of --draft-rank alone", 0, 0},
         {"--pretend", PROGRAM_TEXT, &o->pretend, "MS[,MS2,MS4..]",

@@ -603,17 +603,11 @@ static int save(specdec *engine, program_output *out)
     return program_output_end(out);
 }
 
-/* Says when -c asks for more than the model was made for: it runs, but what it writes there may be no text; and when
-   --slide keeps so much that nothing can slide. */
+/* Says when -c asks for more than the model was made for: it runs, but what it writes there may be no text. */
 static void look_at_context(const specdec *engine, const options *o)
 {
     specdec_model_info model;
-    specdec_info info;
 
-    specdec_get_info(engine, &info);
-    if (o->config.settings.slide && o->config.settings.slide > info.context - 2)
-        fprintf(stderr, "%s: --slide %d: of %d tokens of context (-c) nothing is left to slide; the text ends when they are full\n",
-                program_name, o->config.settings.slide, info.context);
     if (!specdec_get_model_info(specdec_get_model(engine), &model) && o->config.context > model.context)
         fprintf(stderr, "%s: -c %d: the model was made for %d tokens\n", program_name, o->config.context,
                 model.context);

@@ -69,8 +69,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.6.0"
-#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -132,7 +132,8 @@ typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
     size_t size;
-    const char *path;           /* a GGUF file. It is mapped; a mapped file that shrinks kills the process (SIGBUS), */
+    const char *path;           /* a GGUF file, or of a model in several (NAME-00001-of-00003.gguf) the first: others
+                                   lie beside it. It is mapped; a mapped file that shrinks kills the process (SIGBUS) */
     int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
 } specdec_source;
 
@@ -184,7 +185,8 @@ typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
-                                               others, and the text goes on (see specdec_tokens); 0: it ends */
+                                               others, of which there must be two, and the text goes on (see
+                                               specdec_tokens); 0: it ends */
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
                                                that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
@@ -312,8 +314,8 @@ typedef struct specdec_config {
 
    X(name, member, kind, low, high, words, help): a member of specdec_settings, or of specdec_config, and the name and
    kind of text that sets it. Whole and real numbers lie in [low, high], or are 0: the default. words: the texts that
-   are taken, in the order of the enumeration. FILE and WORD: the text itself stays the caller's, and must stay valid.
-   POINTER: no text can be that. Every member has a row. */
+   are taken, in the order of the enumeration. Strings stay the caller's, and must stay valid until the configuration or
+   the settings are used. POINTER: no text can be that. Every member has a row. */
 #define SPECDEC_SETTINGS_FIELDS(X) \
     X("temperature", sampling.temperature, REAL, 0, 1e6, NULL, \
       "temperature; 0: greedy, always the most probable token (0)") \
@@ -331,6 +333,8 @@ typedef struct specdec_config {
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
       "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
+    X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
+    X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
@@ -338,15 +342,15 @@ typedef struct specdec_config {
       "threads; 0: all processors, fewer for small models (0)") \
     X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
     X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
-    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "texts that are open at once; 0: 1 (0)") \
-    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all texts together; 0: texts times context (0)") \
-    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a text forks ([Fork])") \
+    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
+    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
     X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
-    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a text between two prompts, at most; 0: 16 (0)") \
+    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
     X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
-    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed texts for n-grams; 0: none (0)") \
+    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
     X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
-      "prompt tokens that a step reads beside texts; 0: a third of its time (0)") \
+      "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
@@ -357,10 +361,10 @@ typedef struct specdec_config {
     X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
-      "where guesses come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read by the\n" \
-      "model itself; repetition (auto)") \
+      "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
+      "by the model itself; repetition (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
-      "how guesses are accepted (coupled: the text of plain decoding)") \
+      "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
       "trees of a draft: from tables, or grown from its probabilities (auto)") \
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
@@ -428,13 +432,14 @@ SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, cons
    Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
    which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
+   all that specdec_init would refuse without a look at the machine.
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
 /* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
-   token), SYSTEM, CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
+   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -554,7 +559,8 @@ typedef struct specdec_text {
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER. */
+   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
+   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -624,7 +630,7 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -1035,7 +1041,7 @@ typedef struct specdec_model_info {
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
-    const specdec_gguf *gguf;               /* its file */
+    const specdec_gguf *gguf;               /* its file; of several, the first */
 } specdec_model_info;
 
 /* Valid while the model is. Errors: ARGUMENT. */
@@ -1052,7 +1058,7 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
     X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
-    X(specdec_field)
+    X(specdec_conversation) X(specdec_field)
 
 /* Version, sizes and the places of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)

@@ -80,7 +80,7 @@
      >>quant/ types decode table fit wide encode tiles
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
-     >>model/ gguf model facts tensors rope bind heads open
+     >>model/ gguf model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
@@ -144,6 +144,7 @@
 #include "text/template.h"
 #include "text/chat.h"
 #include "model/model.h"
+#include "model/parts.h"
 #include "model/facts.h"
 #include "model/tensors.h"
 #include "model/rope.h"

@@ -408,6 +408,7 @@ static void draw_config(world *w)
     target = draw(w, COUNT(contexts) * COUNT(slides)); /* of one byte: there are just enough */
     c->context = contexts[target % (int)COUNT(contexts)];
     c->settings.slide = slides[target / (int)COUNT(contexts)];
+    c->settings.slide = c->settings.slide < c->context - 1 ? c->settings.slide : 0;
     c->batch = batches[draw(w, COUNT(batches))];
     c->threads = draw(w, 4) ? 1 : 1 + draw(w, 3);
     c->async = c->threads - 2; /* none, where it pays, or always */

@@ -374,13 +374,20 @@ static inline void maker_name_token(maker *m, int id, const char *text, int type
         specdec__store_u32(types->value.data + 12 + 4 * (size_t)id, (uint32_t)type);
 }
 
+/* The control tokens of all chat formats. */
+static const char *const maker_chat_texts[] = {
+    "<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+    "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>",
+    "<start_of_turn>", "<end_of_turn>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]",
+    "<\xef\xbd\x9c" "User\xef\xbd\x9c>", "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"};
+
 /* Names tokens from id on as those of all chat formats; returns how many. */
 static inline int maker_name_chat_tokens(maker *m, int id, int type)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_chat_texts); i++)
-        maker_name_token(m, id + (int)i, specdec__vocab_chat_texts[i], type);
+    for (i = 0; i < SPECDEC__COUNT(maker_chat_texts); i++)
+        maker_name_token(m, id + (int)i, maker_chat_texts[i], type);
     return (int)i;
 }
 
@@ -463,7 +470,7 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".attention.sliding_window"), (uint32_t)(r->window ? r->window : 24));
     for (i = 0; i < SPECDEC__FACTS; i++)
         if (r->scales || a->says >> i & 1)
-            maker_f32(m, maker_key(r, specdec__fact_table[i]), scale[i]);
+            maker_f32(m, maker_key(r, specdec__fact_table[i]), r->scales || a->rope_also != SPECDEC__MAY_REST ? scale[i] : 1);
     if (r->experts > 0) {
         maker_u32(m, maker_key(r, ".expert_count"), (uint32_t)r->experts);
         maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);

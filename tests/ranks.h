@@ -32,6 +32,7 @@ typedef struct mesh {
     int swap;
     letter *aside[RANKS][RANKS + 1]; /* those */
     int shut[RANKS];                 /* a rank gets nothing but urgent messages */
+    int waits[RANKS];                /* of a rank */
     size_t sent;                     /* bytes */
 } mesh;
 
@@ -122,6 +123,7 @@ static inline void net_wait(void *user_data, double seconds)
     int i;
 
     pthread_mutex_lock(&n->mutex);
+    n->waits[own->cluster.rank]++;
     for (i = 0; i <= RANKS; i++) {
         const letter *l = n->first[own->cluster.rank][i];
 

@@ -80,6 +80,10 @@ else
     skip "no python3 with ctypes"
 fi
 
+run "$B/specdec-info" --fields
+check "specdec-info lists the fields" [ $status -eq 0 -a "$(wc -l < "$T/out")" -gt 50 ]
+check "with what they take" grep -q '^kv  *f16|f32|q8_0  *how' "$T/out"
+
 # --- headers of other versions
 cat > "$T/user.c" << 'END'
 #include "specdec.h"

@@ -1,11 +1,12 @@
 /* test_broken_files.c - files that contradict themselves are refused in words, and what files may spell in several ways is read
    alike: tensors that overlap, names that occur twice, facts that are missing, fused tensors, types and architectures that are
-   not read. cc -O2 -pthread test_broken_files.c -lm, run from the repository's root. */
+   not read. cc -O2 -pthread test_broken_files.c -lm, run from the repository's root; writes a few files below /tmp. */
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include <math.h>
+#include <unistd.h>
 
 static specdec_error failure; /* of the last call that failed */
 
@@ -268,6 +269,14 @@ static void test_facts(void)
         snprintf(key, sizeof key, "%s.context_length", row->name);
         maker_remove_pair(m, key);
         CHECK(refused(m, SPECDEC_ERROR_FORMAT));
+        end_maker(m);
+        if (strncmp(row->name, "granite", 7))
+            continue;
+        TEST("so is one of granite's without the scale of its logits");
+        m = new_maker(row->name);
+        snprintf(key, sizeof key, "%s.logit_scale", row->name);
+        maker_remove_pair(m, key);
+        CHECK(refused(m, SPECDEC_ERROR_FORMAT) && names("logit_scale is missing"));
         end_maker(m);
     }
     TEST("the bases as Ollama spells them");
@@ -647,8 +656,192 @@ static void test_sequences(void)
     end_maker(m);
 }
 
+/* --- several files ---------------------------------------------------------------------------------------------------- */
+
+static char stem[200]; /* of the paths of parts */
+
+static const char *part_path(int part, int count)
+{
+    static char path[256];
+
+    snprintf(path, sizeof path, "%s-%05d-of-%05d.gguf", stem, part, count);
+    return path;
+}
+
+static void put_file(const char *path, const void *data, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+
+    CHECK(file != NULL && fwrite(data, 1, size, file) == size);
+    if (file)
+        fclose(file);
+}
+
+static void put_split(maker *part, int number, int count, int tensors)
+{
+    maker_put_number(&maker_pair_of(part, "split.no", 2)->value, (uint64_t)number, 2);
+    maker_put_number(&maker_pair_of(part, "split.count", 2)->value, (uint64_t)count, 2);
+    maker_put_number(&maker_pair_of(part, "split.tensors.count", 5)->value, (uint64_t)tensors, 4);
+}
+
+/* Writes a model in so many files: all pairs and, unless `bare`, the first tensors go to the first one. */
+static void split(maker *m, int count, int bare)
+{
+    maker *part = (maker *)malloc(sizeof *part);
+    int i, from = 0, to;
+
+    for (i = 0; i < count; i++, from = to) {
+        to = bare ? m->tensors * i / (count - 1) : m->tensors * (i + 1) / count;
+        *part = *m;
+        part->pairs = i ? 0 : m->pairs;
+        memset(part->pair + part->pairs, 0, (MAKER_MOST - (size_t)part->pairs) * sizeof part->pair[0]);
+        memset(&part->file, 0, sizeof part->file);
+        memmove(part->tensor, m->tensor + from, (size_t)(to - from) * sizeof part->tensor[0]);
+        part->tensors = to - from;
+        put_split(part, i, count, m->tensors);
+        maker_write(part);
+        put_file(part_path(i + 1, count), part->file.data, part->file.size);
+        free(part->file.data);
+        for (; part->pairs > (i ? 0 : m->pairs); part->pairs--)
+            free(part->pair[part->pairs - 1].value.data);
+    }
+    free(part);
+}
+
+/* Logits of the model at a path. */
+static specdec_result logits_at(const char *path, int copy, int in_place, float *logits)
+{
+    static const int32_t tokens[NODES] = {40, 77, 262, 280, 275, 290}, parents[NODES] = {-1, 0, 1, 2, 3, 4};
+    specdec_config c;
+    specdec *engine = NULL;
+    specdec_result r;
+    size_t bytes = 0;
+    void *block = NULL;
+
+    memset(&c, 0, sizeof c);
+    c.target.path = path;
+    c.target.copy = copy;
+    c.threads = 1;
+    c.context = 64;
+    c.weights_in_place = in_place;
+    memset(logits, 0, VOCAB * (NODES + 1) * sizeof *logits);
+    failure.text[0] = 0;
+    r = specdec_memory_needed(&c, &bytes, &failure);
+    if (!r) {
+        block = malloc(bytes);
+        r = block ? specdec_init(&engine, &c, block, bytes, &failure) : SPECDEC_ERROR_MEMORY;
+    }
+    if (!r)
+        r = specdec_logits(engine, tokens, parents, NODES, logits);
+    specdec_deinit(engine);
+    free(block);
+    return r;
+}
+
+static void remove_parts(int count)
+{
+    int i;
+
+    for (i = 1; i <= count; i++)
+        remove(part_path(i, count));
+}
+
+static void test_parts(void)
+{
+    static float one[VOCAB * (NODES + 1)], other[VOCAB * (NODES + 1)];
+    static const char *const architectures[] = {"llama", "gemma3", "qwen3moe", "phi3"};
+    static const int counts[] = {2, 3, 7, 20};
+    size_t a, k;
+
+    for (a = 0; a < SPECDEC__COUNT(architectures); a++) {
+        maker *m = new_maker(architectures[a]);
+
+        maker_write(m);
+        CHECK_EQUAL_INT(logits_of(m, one), SPECDEC_OK);
+        TEST("a model in several files gives the same bits as in one: mapped, copied, repacked or in place");
+        for (k = 0; k < SPECDEC__COUNT(counts); k++) {
+            int way;
+
+            split(m, counts[k], (int)(k + a) % 2);
+            for (way = 0; way < 4; way++) {
+                CHECK_EQUAL_INT(logits_at(part_path(1, counts[k]), way & 1, way >> 1, other), SPECDEC_OK);
+                CHECK(memcmp(one, other, sizeof one) == 0);
+            }
+            remove_parts(counts[k]);
+        }
+        end_maker(m);
+    }
+}
+
+static void test_parts_wrong(void)
+{
+    static float logits[VOCAB * (NODES + 1)];
+    static unsigned char bytes[1 << 20];
+    maker *m = new_maker("llama");
+    specdec_model *model = NULL;
+    specdec_config c;
+    size_t size;
+    FILE *file;
+    void *block;
+    char name[64];
+
+    TEST("a missing part is named by its file's name");
+    split(m, 3, 0);
+    remove(part_path(2, 3));
+    CHECK(logits_at(part_path(1, 3), 0, 0, logits) == SPECDEC_ERROR_FILE && names("-00002-of-00003.gguf"));
+    split(m, 3, 0);
+    remove(part_path(3, 3));
+    CHECK(logits_at(part_path(1, 3), 1, 0, logits) == SPECDEC_ERROR_FILE && names("-00003-of-00003.gguf"));
+    TEST("another part than the first is refused, and the first one named");
+    split(m, 3, 0);
+    CHECK(logits_at(part_path(2, 3), 0, 0, logits) == SPECDEC_ERROR_UNSUPPORTED && names("part 2 of") && names("-00001-of-00003.gguf"));
+    TEST("so is one in memory, and a first part whose name is no part's");
+    file = fopen(part_path(1, 3), "rb");
+    size = file ? fread(bytes, 1, sizeof bytes, file) : 0;
+    if (file)
+        fclose(file);
+    CHECK(logits_with(bytes, size, NULL, 0, logits) == SPECDEC_ERROR_UNSUPPORTED && names("split into 3 files"));
+    snprintf(name, sizeof name, "%.50s-other.gguf", stem);
+    put_file(name, bytes, size);
+    CHECK(logits_at(name, 0, 0, logits) == SPECDEC_ERROR_FORMAT && names("-00001-of-00003.gguf"));
+    remove(name);
+    TEST("a vocabulary alone needs the first part only");
+    remove(part_path(2, 3));
+    memset(&c, 0, sizeof c);
+    c.target.path = part_path(1, 3);
+    c.vocabulary_only = 1;
+    CHECK_EQUAL_INT(specdec_model_memory_needed(&c, &size, &failure), SPECDEC_OK);
+    block = malloc(size);
+    CHECK_EQUAL_INT(specdec_model_init(&model, &c, block, size, &failure), SPECDEC_OK);
+    specdec_model_deinit(model);
+    free(block);
+    TEST("a part of another split, one cut short, one of other tensors");
+    split(m, 3, 0);
+    put_file(part_path(2, 3), bytes, 0);
+    CHECK(logits_at(part_path(1, 3), 0, 0, logits) == SPECDEC_ERROR_FORMAT && names("-00002-of-00003.gguf"));
+    file = fopen(part_path(3, 3), "rb");
+    size = file ? fread(bytes, 1, sizeof bytes, file) : 0;
+    if (file)
+        fclose(file);
+    put_file(part_path(2, 3), bytes, size);
+    CHECK(logits_at(part_path(1, 3), 0, 0, logits) == SPECDEC_ERROR_FORMAT && names("part 3 of 3, by its keys"));
+    split(m, 3, 0);
+    put_file(part_path(3, 3), bytes, size - 100);
+    CHECK(logits_at(part_path(1, 3), 0, 0, logits) == SPECDEC_ERROR_FORMAT && names("-00003-of-00003.gguf") && names("complete"));
+    snprintf(m->tensor[m->tensors - 1].name, 64, "%s", m->tensor[0].name);
+    split(m, 3, 0);
+    CHECK(logits_at(part_path(1, 3), 0, 0, logits) == SPECDEC_ERROR_FORMAT && names(m->tensor[0].name) && names("occurs twice"));
+    snprintf(m->tensor[m->tensors - 1].name, 64, "blk.7.attn_norm.weight");
+    split(m, 3, 0);
+    CHECK(logits_at(part_path(1, 3), 0, 0, logits) != SPECDEC_OK);
+    remove_parts(3);
+    end_maker(m);
+}
+
 int main(void)
 {
+    snprintf(stem, sizeof stem, "/tmp/specdec-parts-%d", (int)getpid());
+
     test_overlaps();
     test_order();
     test_twice();
@@ -659,5 +852,7 @@ int main(void)
     test_not_numbers();
     test_cache_sizes();
     test_sequences();
+    test_parts();
+    test_parts_wrong();
     return check_report("test_broken_files");
 }

@@ -381,7 +381,57 @@ static void test_cut(int stories)
     CHECK(inside > 1);
 }
 
-/* A cut that finds no room for the piece that is read anew changes nothing; a closed text is refused. */
+/* A chat goes on from what its user has seen: the same tokens as behind an answer that was cut by hand. */
+static void test_chat_cuts(void)
+{
+    static const specdec_message first = {SPECDEC_USER, "Once", 4}, second = {SPECDEC_USER, "then", 4};
+    static answer plain, a;
+    char stop[8];
+    int seed, cut = 0;
+
+    TEST("a chat goes on behind what was handed out of an answer that a stop string ended");
+    for (seed = 0; seed < 12; seed++) {
+        specdec_config c = config_of(0);
+        const int32_t *these, *those;
+        int n[2], before;
+        machine m, other;
+
+        c.chat_format = "llama2";
+        c.settings.sampling.seed = (uint64_t)seed;
+        c.settings.max_tokens = 30;
+        if (!open_machine(&m, &c))
+            return;
+        CHECK_EQUAL_INT(specdec_chat(m.first, &first, 1), SPECDEC_OK);
+        plain.length = 0;
+        read_on(m.first, &plain);
+        close_machine(&m);
+        if (plain.length < 12 || memchr(plain.text, 0, plain.length))
+            continue;
+        memcpy(stop, plain.text + 5, 5);
+        stop[5] = 0;
+        c.settings.stop[0] = stop;
+        if (!open_machine(&m, &c) || !open_machine(&other, &c))
+            return;
+        a.length = 0;
+        CHECK_EQUAL_INT(specdec_chat(m.first, &first, 1), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_chat(other.first, &first, 1), SPECDEC_OK);
+        read_on(m.first, &a);
+        read_on(other.first, &a);
+        specdec_tokens(m.first, NULL, &before);
+        CHECK_EQUAL_INT(specdec_cut_stop(other.first), SPECDEC_OK);
+        specdec_tokens(other.first, NULL, &n[1]);
+        cut += n[1] < before;
+        CHECK_EQUAL_INT(specdec_chat(m.first, &second, 1), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_chat(other.first, &second, 1), SPECDEC_OK);
+        specdec_tokens(m.first, &these, &n[0]);
+        specdec_tokens(other.first, &those, &n[1]);
+        CHECK(n[0] == n[1] && memcmp(these, those, (size_t)n[0] * sizeof *these) == 0);
+        close_machine(&m);
+        close_machine(&other);
+    }
+    CHECK(cut > 3);
+}
+
 static void test_cut_refused(void)
 {
     specdec_config c = config_of(0);
@@ -449,6 +499,7 @@ int main(void)
         test_cut(1);
     else
         SKIP(STORIES);
+    test_chat_cuts();
     test_cut_refused();
     test_saved();
     free(model.data);

@@ -501,8 +501,8 @@ static int chat_token(const char *text)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_chat_texts); i++)
-        if (strcmp(text, specdec__vocab_chat_texts[i]) == 0)
+    for (i = 0; i < SPECDEC__COUNT(maker_chat_texts); i++)
+        if (strcmp(text, maker_chat_texts[i]) == 0)
             return CHAT_TOKENS + (int)i;
     return -1;
 }

@@ -20,7 +20,7 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
 done
-formats=$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"$/\1/p' tools/program.h)
+formats=$(sed -n '/^#define SPECDEC_CHAT_FORMATS/,/"$/p' specdec.h | tr -d '\n' | sed 's/[^"]*"\([^"]*\)"/\1/g')
 for program in specdec many specdec-bench specdec-tune specdec-recall; do
     "$B/$program" --help > "$T/out"
     check "$program --help names all chat formats" grep -qxF "  --chat-format $formats" "$T/out"
@@ -28,6 +28,10 @@ done
 for program in specdec many specdec-bench specdec-tune specdec-recall specdec-sim specdec-info specdec-logits; do
     "$B/$program" --help > "$T/out"
     check "$program --help says that small models take fewer threads" grep -q '^  -t N .*all processors, fewer for small models' "$T/out"
+done
+for program in talk classify fork; do
+    run "$B/$program" --help
+    check "$program --help answers" [ $status -eq 0 -a "$(grep -c "^usage: $program MODEL.gguf" "$T/out")" -eq 1 ]
 done
 for program in hello talk classify fork; do
     run "$B/$program"
@@ -528,12 +532,92 @@ while read -r line; do echo "$line" > "$T/line"; check "JSON is written: $line" 
     echo '{"id": 3, "messages": []}'
 } > "$T/chat.jsonl"
 run many -f "$T/chat.jsonl" --chat-format zephyr -n 20
-"$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --system "You are kind." > "$T/answer"
+"$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --temp 0 --system "You are kind." > "$T/answer"
 decode "$T/out"
 check "messages are answered as in a chat" same "$T/answer" "$T/many-1"
 check "messages that are none are errors" [ "$status $(grep -c '"error"' "$T/out")" = "1 2" ]
 run many -f "$T/chat.jsonl" -n 20
 check "messages without a chat format: errors that say so" [ "$status $(grep -c '"error":.*chat format' "$T/out")" = "1 2" ]
+# settings of a line's own
+{
+    echo '{"id": 1, "prompt": "Once upon a time", "temperature": 0.9, "seed": 5, "max_tokens": 30}'
+    echo '{"id": 2, "prompt": "Once upon a time"}'
+    echo '{"id": 3, "temperature": 1.2, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "seed": 18446744073709551615, "prompt": "Tom had a", "max_tokens": 50}'
+    echo '{"id": 4, "prompt": "One day, a boy", "stop": [".", "and"]}'
+    echo '{"id": 5, "prompt": "One day, a boy", "stop": "went", "temperature": null, "max_tokens": null}'
+    echo '{"id": 6, "prompt": "Mom said", "repeat_penalty": 1.3, "repeat_last_n": 16, "temperature": 0}'
+    echo '{"id": 7, "prompt": "Mom said", "temperature": 1, "top_p": 0, "seed": 3, "max_completion_tokens": 12}'
+    echo '{"id": 8, "prompt": "The sun", "max_tokens": 0}'
+    echo '{"id": 9, "prompt": "Tom had a", "temperature": 0.7, "top_k": -1, "max_tokens": 2e1}'
+    echo '{"id": 10, "prompt": "Tom had a", "temperature": 0.7, "repeat_penalty": 1.5, "repeat_last_n": 0, "max_tokens": 20}'
+} > "$T/own.jsonl"
+run many -f "$T/own.jsonl" -n 40 --temp 0.6 --seed 8 --streams 3
+check "lines with settings of their own" [ "$status $(wc -l < "$T/out")" = "0 10" ]
+check "without words" silent
+decode "$T/out"
+alone() { "$B/specdec" -m $TARGET --spec off --no-echo "$@" > "$T/answer" < /dev/null; }
+while read -r id flags; do
+    prompt=$(sed -n "${id}s/.*\"prompt\": \"\([^\"]*\)\".*/\1/p" "$T/own.jsonl")
+    # shellcheck disable=SC2086
+    alone -p "$prompt" $flags
+    [ -e "$T/many-$id" ] || : > "$T/many-$id"
+    check "line $id is written as with $flags" same "$T/answer" "$T/many-$id"
+done <<'END'
+1 --temp 0.9 --seed 5 -n 30
+2 --temp 0.6 --seed 8 -n 40
+3 --temp 1.2 --top-k 20 --top-p 0.9 --min-p 0.02 --seed 18446744073709551615 -n 50
+4 --temp 0.6 --seed 8 -n 40 --stop . --stop and
+5 --temp 0.6 --seed 8 -n 40 --stop went
+6 --temp 0 --repeat-penalty 1.3 --repeat-last-n 16 -n 40
+7 --temp 0 -n 12
+8 -n 0
+9 --temp 0.7 --seed 8 -n 20
+10 --temp 0.7 --seed 8 -n 20
+END
+{
+    echo '{"id": 1, "prompt": "A", "temperature": "warm"}'
+    echo '{"id": 2, "prompt": "A", "temperature": 1e9}'
+    echo '{"id": 3, "prompt": "A", "top_k": 1.5}'
+    echo '{"id": 4, "prompt": "A", "top_p": 2}'
+    echo '{"id": 5, "prompt": "A", "seed": -2}'
+    echo '{"id": 6, "prompt": "A", "seed": 1.5}'
+    echo '{"id": 7, "prompt": "A", "seed": 18446744073709551616}'
+    echo '{"id": 8, "prompt": "A", "max_tokens": -2}'
+    echo '{"id": 9, "prompt": "A", "max_tokens": true}'
+    echo '{"id": 10, "prompt": "A", "stop": ""}'
+    echo '{"id": 11, "prompt": "A", "stop": [1]}'
+    echo '{"id": 12, "prompt": "A", "stop": ["a", ""]}'
+    echo '{"id": 13, "prompt": "A", "stop": "a\\u0000b"}'
+    echo '{"id": 14, "prompt": "A", "stop": {"a": "b"}}'
+    echo '{"id": 15, "prompt": "A", "min_p": []}'
+    echo "{\"id\": 16, \"prompt\": \"A\", \"stop\": \"$(printf '%0300d' 7)\"}"
+    echo "{\"id\": 17, \"prompt\": \"A\", \"stop\": [$(seq -s , 40 | sed 's/[0-9]*/"&"/g')]}"
+    echo '{"id": 18, "prompt": "A", "repeat_penalty": -1}'
+} > "$T/own.jsonl"
+run many -f "$T/own.jsonl" -n 4
+check "settings that are none: an error for each line" [ "$status $(grep -c '"error":' "$T/out")" = "1 18" ]
+check "that says which setting" [ "$(grep -c -e 'error":".*\(temperature\|top_k\|top_p\|seed\|max_tokens\|stop\|min_p\|repeat_penalty\)' "$T/out")" -eq 18 ]
+{
+    echo '{"id": 1, "prompt": "A", "model": "gpt", "logit_bias": {"3": 4}, "stream": false}'
+    echo '{"id": 2, "prompt": "A", "model": "gpt", "n": 1, "stop": null, "seed": null, "messages": null}'
+    echo '{"id": 3, "prompt": "A", "n": 1, "frequency_penalty": 0.5}'
+} > "$T/own.jsonl"
+run many -f "$T/own.jsonl" -n 4
+check "members that mean nothing stop nothing" [ "$status $(wc -l < "$T/out")" = "0 3" ]
+check "and are named once each" [ "$(sed -n 's/^many: line [123]: "\([a-z_]*\)" counts for nothing.*/\1/p' "$T/err" | tr '\n' ' ')" = "model logit_bias stream n frequency_penalty " ]
+echo '{"id": 1, "prompt": "A", "temperature": 1, "seed": -1}' > "$T/own.jsonl"
+run many -f "$T/own.jsonl" -n 20
+seed=$(sed -n 's/^many: line 1: seed \([0-9]*\)$/\1/p' "$T/err")
+decode "$T/out"
+alone -p A -n 20 --temp 1 --seed "$seed"
+check "a seed from the clock is said, and does it again" same "$T/answer" "$T/many-1"
+echo '{"id": 1, "prompt": "Once upon a time"}' > "$T/own.jsonl"
+pair_bits general.sampling.temp 6 '\0000\0000\0000\0077' | with_pairs "$T/keys.gguf" 1
+run "$B/many" -m "$T/keys.gguf" -f "$T/own.jsonl" -n 30
+check "many: what a file recommends goes before the program's own, which is said" says "file says: --temp 0.5 (--temp 0: greedy)$"
+decode "$T/out"
+"$B/specdec" -m $DRAFT --no-echo -p "Once upon a time" -n 30 --temp 0.5 > "$T/answer"
+check "and it is so" same "$T/answer" "$T/many-1"
 for id in 1 2 3 4 5 6; do # a model that forks by itself
     printf '{"id":%d,"prompt":"Paul wants to make a boat on the island. What must he do?"}\n' $id
 done > "$T/forks.jsonl"
@@ -682,7 +766,8 @@ for flags in "--temp 0" "--temp 0.8 --seed 7"; do
     # shellcheck disable=SC2086
     story -n 300 -c 64 --spec off $flags > "$T/cut"
     run "$B/specdec" -m $TARGET -p a -n 2 -c 64 --slide 63 $flags
-    check "--slide that leaves nothing to slide is said: $flags" says 'nothing is left to slide'
+    check "--slide that leaves nothing to slide is refused: $flags" [ $status -eq 1 ]
+    check "which is said: $flags" says 'a context of 64 tokens keeps at most 62'
     check "without --slide it ends earlier: $flags" [ "$(wc -c < "$T/cut")" -lt "$(wc -c < "$T/slid")" ]
 done
 
@@ -709,6 +794,16 @@ printf '%s\n' 'Once upon a' 'The little girl had a big red' > "$T/lines"
 "$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out"
 check "classify finds the label of the first line" grep -q '^time	[0-9.]*%	Once upon a$' "$T/out"
 check "classify finds the label of the second line" grep -q '^ball	[0-9.]*%	The little girl had a big red$' "$T/out"
+{ echo 'Once upon a'; echo; printf '%05000d\n' 1; } > "$T/lines"
+"$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out" 2> "$T/err"
+check "classify names the line that it refuses" says '^classify: line 3: '
+check "and writes the others" [ "$(wc -l < "$T/out")" -eq 2 ]
+{ echo 'Once upon a'; echo; echo time; } > "$T/lines"
+pair_bits tokenizer.ggml.add_bos_token 7 '\0000' | with_pairs "$T/no-bos.gguf" 1
+"$B/classify" "$T/no-bos.gguf" time ball dog < "$T/lines" > "$T/out" 2> "$T/err"
+check "classify names an empty line, behind which there is nothing to ask for" [ $? -ne 0 -a "$(cat "$T/err" | sed 's/: [^:]*$//')" = "classify: line 2" ]
+printf '%04095d\n' 7 | "$B/talk" $TARGET $DRAFT zephyr > "$T/out" 2> "$T/err"
+check "talk says that a terminal may have cut a line" says '4095 bytes'
 "$B/classify" $TARGET time "" < "$T/lines" > "$T/out" 2> "$T/err"
 check "classify takes no empty label" says 'empty label'
 for program in "talk $TARGET $DRAFT zephyr" "classify $TARGET time ball dog"; do

@@ -343,6 +343,68 @@ static void plain_engines(void)
     }
 }
 
+/* What specdec_init would refuse is refused by whoever asks how much memory it needs. */
+static void asked_first(void)
+{
+    maker_recipe r;
+    specdec_config c, good;
+    file other, longer;
+    size_t bytes;
+
+    TEST("specdec_memory_needed refuses what specdec_init would");
+    memset(&r, 0, sizeof r);
+    r.seed = 9;
+    r.embedding = 32;
+    r.layers = 1;
+    r.vocab = 290;
+    r.output_type = 1;
+    other = random_file(&r);
+    r.vocab = 320;
+    longer = random_file(&r);
+    memset(&good, 0, sizeof good);
+    good.target = source_of(&models[LLAMA]);
+    good.threads = 1;
+    good.context = 100;
+    c = good;
+    c.draft = source_of(&other);
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_MISMATCH);
+    CHECK(strstr(failure.text, "they first differ at token 290") != NULL);
+    c.draft = source_of(&longer);
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_MISMATCH);
+    CHECK(strstr(failure.text, "they first differ at token 301") != NULL);
+    c.drafting = SPECDEC_DRAFT_TRIFORCE;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_MISMATCH);
+    c.drafting = SPECDEC_DRAFT_OFF;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_OK);
+    c = good;
+    c.target = source_of(&longer);
+    c.heads = source_of(&layer);
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_MISMATCH);
+    c = good;
+    c.chat_format = "no such format";
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    c = good;
+    c.fork_token = "no such token";
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    c.fork_token = "300"; /* by their ids */
+    c.child_token = "301";
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    c.child_token = "299";
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_OK);
+    TEST("a context that cannot slide is refused, by default or not");
+    for (c = good, c.context = 1; c.context < 9; c.context++)
+        for (c.settings.slide = 0; c.settings.slide < 12; c.settings.slide++)
+            CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure),
+                            c.settings.slide && c.settings.slide >= c.context - 1 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK);
+    c.context = 0;
+    c.settings.slide = 511; /* the model's context is 512 */
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    c.settings.slide = 510;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_OK);
+    free(other.data);
+    free(longer.data);
+}
+
 /* Saved texts of an engine find room in a new one of the same size, whatever its steps are, in any order. */
 static void walk_loads(void)
 {
@@ -415,5 +477,6 @@ int main(void)
     walk_engines(getenv("SPECDEC_ROOM_DEEP") != NULL);
     walk_loads();
     plain_engines();
+    asked_first();
     return check_report("test_room");
 }

@@ -1012,7 +1012,7 @@ static void test_slide_ends(void)
     machine m;
     int i;
 
-    TEST("a prompt does not slide, and a text that keeps all of its context, has children or shows nothing ends with it");
+    TEST("a prompt does not slide, and a text that does not slide, has children or shows nothing ends with its context");
     c.context = 40;
     c.settings.slide = 20;
     for (i = 0; i < 3; i++) {
@@ -1024,6 +1024,13 @@ static void test_slide_ends(void)
                 CHECK_EQUAL_INT(specdec_next(m.first, &piece), SPECDEC_OK);
             CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, more, 1), SPECDEC_ERROR_CONTEXT);
             c.settings.slide = 39;
+            CHECK_EQUAL_INT(specdec_set(m.first, &c.settings), SPECDEC_ERROR_ARGUMENT);
+            refused("all tokens but one stay", &c, SPECDEC_ERROR_ARGUMENT, "keeps at most 38");
+            c.settings.slide = 40;
+            refused("all tokens stay", &c, SPECDEC_ERROR_ARGUMENT, "settings.slide is 40");
+            c.settings.slide = 38;
+            CHECK_EQUAL_INT(specdec_set(m.first, &c.settings), SPECDEC_OK);
+            c.settings.slide = 0;
         } else {
             memset(&of_one, 0, sizeof of_one);
             CHECK_EQUAL_INT(hand_out(m.first, 100, &of_one), SPECDEC_DONE);

@@ -699,13 +699,14 @@ static void test_marks(void)
         "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
         "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
         "<reponame>", "<|file_sep|>"};
-    static const char *const others[] = {"<|EOT|>", "<|eot|>", "< EOT >", "<seed:eos>", "EOS", "[eos]", "<eos", "<|user|>",
-                                         "<|fim_prefix|>", "<|channel|>", "<s>x", "<\xef\xbd\x9c" "User\xef\xbd\x9c>"};
+    static const char *const others[] = {"<|EOT|>", "<|eot|>", "< EOT >", "<seed:eos>", "EOS", "[eos]", "<eos", "<|users|>",
+                                         "<|fim_prefix|>", "<|channel|>", "<s>x", "<\xef\xbd\x9c" "Users\xef\xbd\x9c>"};
     static const char *const harmony[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
     static const char *const open_solar[] = {"<|end|>", "<|flush|>", "<|calls|>"};
     static const char *const half[] = {"<|end|>", "<|return|>", "<|flush|>"};
     static const char *const tool[] = {"<|tool_response>", "</s>"};
     static const char *const gap[] = {"<|fim_prefix|>", "\xe2\x96\x81<MID>", "<fim_suffix>"};
+    static const char *const pads[] = {"pad", "<PAD>", "<|file_sep|>"};
     static const int types[] = {0, 1, 2, 3, 4, 5, 6};
     static builder b;
     recipe r = spm_recipe;
@@ -764,6 +765,16 @@ static void test_marks(void)
         CHECK(specdec__vocab_is_end(&s.v, 263) && specdec__vocab_is_end(&s.v, 2));
         close_subject(&s);
     }
+    TEST("where the file names the padding of such prompts, texts do not: their types stay");
+    r.tokens = pads;
+    r.types = types + 1;
+    r.count = 3;
+    r.id_key = "tokenizer.ggml.fim_pad_token_id";
+    r.id = 259;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    CHECK(specdec__vocab_is_end(&s.v, 259) && !specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    CHECK(specdec__vocab_type(&s.v, 260) == types[2] && specdec__vocab_type(&s.v, 261) == SPECDEC__TOKEN_CONTROL);
+    close_subject(&s);
     TEST("a token that the file names as its end is one, whatever its text says");
     r = spm_recipe;
     r.tokens = gap;

@@ -1642,7 +1642,6 @@ static void test_refusals(void)
     specdec_text piece;
     specdec_info info;
     specdec_result result;
-    void *block;
     size_t bytes;
     machine m;
     int i, failed = 0, mixed = 0, count[3];
@@ -1658,11 +1657,8 @@ static void test_refusals(void)
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
     c.cache = 0;
     c.fork_token = "no such token";
-    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_OK);
-    block = malloc(bytes);
-    CHECK_EQUAL_INT(specdec_init(&other, &c, block, bytes, &failure), SPECDEC_ERROR_ARGUMENT);
-    CHECK(!other && strstr(failure.text, "no such token") != NULL);
-    free(block);
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    CHECK(strstr(failure.text, "no such token") != NULL);
     c.fork_token = NULL;
     c.cache = 400;
     if (!open_machine(&m, &c))

@@ -307,6 +307,7 @@ static int open_input(tool *t)
     specdec_bytes architecture = {NULL, 0};
     specdec_gguf_tensor unused;
     specdec_error error;
+    int64_t parts = 1;
     char key[96];
 
     error.text[0] = 0;
@@ -319,6 +320,11 @@ static int open_input(tool *t)
              architecture.data ? (const char *)architecture.data : "");
     if (specdec_gguf_get_integer(&t->gguf, key, 0, 1000000, &t->layers, &error))
         return program_refused(t->given.input, error.text), 0;
+    if (specdec_gguf_get_integer(&t->gguf, "split.count", 0, 65535, &parts, &error))
+        return program_refused(t->given.input, error.text), 0;
+    if (parts > 1)
+        return program_refused(t->given.input, "one part of a model in several files: join them first (llama-gguf-split "
+                                               "--merge)"), 0;
     t->has_output = specdec_gguf_find_tensor(&t->gguf, "output.weight", &unused) != 0;
     t->embeds_output = !t->has_output && !t->given.draft_vocab;
     return 1;

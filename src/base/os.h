@@ -125,13 +125,21 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 
    What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
    when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
-   the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
-   text[size] what the system says about the last failure.
+   the end, -1 on failure. specdec__os_view maps the first bytes, at an address or, NULL, anywhere; NULL on failure.
+   specdec__os_room finds addresses for so many bytes that nobody uses. specdec__os_unview ends all mappings in a range.
+   specdec__os_why writes into text[size] what the system says about the last failure.
 
    Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
-   whoever reads them finds them again; a large piece of memory will all be written (specdec__os_large_pages). */
+   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
 
-#define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
+#ifdef SPECDEC_NO_FILES
+#define SPECDEC__FILES 0
+#else
+#define SPECDEC__FILES 1
+#endif
+
+#define SPECDEC__OS_WHY 160     /* bytes of what a system says, at most */
+#define SPECDEC__OS_GRAIN 65536 /* of this mappings side by side begin at multiples, on every system */
 
 #if defined(SPECDEC_NO_FILES) || defined(_WIN32)
 static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
@@ -168,20 +176,35 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     return ReadFile(file, data, part, &got, NULL) ? (ptrdiff_t)got : -1;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size)
+static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
 {
     HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
-    const void *data = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, size) : NULL;
+    const void *data = mapping ? MapViewOfFileEx(mapping, FILE_MAP_READ, 0, 0, size, at) : NULL;
 
     if (mapping)
         CloseHandle(mapping); /* the view keeps it */
     return data;
 }
 
+static unsigned char *specdec__os_room(size_t size)
+{
+    void *data = VirtualAlloc(NULL, size, MEM_RESERVE, PAGE_NOACCESS);
+
+    if (data)
+        VirtualFree(data, 0, MEM_RELEASE); /* views take no reserved addresses; if another thread does, they fail */
+    return (unsigned char *)data;
+}
+
 static void specdec__os_unview(void *data, size_t size)
 {
-    (void)size;
-    UnmapViewOfFile(data);
+    unsigned char *at = (unsigned char *)data, *end = at + size;
+    MEMORY_BASIC_INFORMATION about;
+
+    while (at < end && VirtualQuery(at, &about, sizeof about) && about.RegionSize) {
+        at = (unsigned char *)about.BaseAddress + about.RegionSize;
+        if (about.Type == MEM_MAPPED)
+            UnmapViewOfFile(about.AllocationBase);
+    }
 }
 
 static void specdec__os_close(specdec__os_file file) { CloseHandle(file); }
@@ -223,11 +246,26 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     return got;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size)
+static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
 {
-    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+    void *data = mmap(at, size, PROT_READ, at ? MAP_SHARED | MAP_FIXED : MAP_SHARED, file, 0);
 
     return data == MAP_FAILED ? NULL : data;
+}
+
+static unsigned char *specdec__os_room(size_t size)
+{
+    void *data = mmap(NULL, size + SPECDEC__OS_GRAIN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *at = (unsigned char *)data;
+    size_t skip;
+
+    if (data == MAP_FAILED)
+        return NULL;
+    skip = (size_t)(-(uintptr_t)at & (SPECDEC__OS_GRAIN - 1));
+    if (skip)
+        munmap(at, skip);
+    munmap(at + skip + size, SPECDEC__OS_GRAIN - skip);
+    return at + skip;
 }
 
 static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
@@ -296,6 +334,15 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
 
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file) { (void)file; }
 
+static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
+                                                         specdec_error *error)
+{
+    (void)at, (void)size;
+    return specdec__os_no_files(path, error);
+}
+
+static SPECDEC__UNUSED unsigned char *specdec__os_room(size_t size) { return (void)size, (unsigned char *)NULL; }
+
 static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specdec_result result, specdec_error *error)
 {
     (void)path, (void)error; /* no model comes from a file */
@@ -350,7 +397,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
         result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is %s", path, size ? "too large to map" : "empty");
     } else {
         out->size = (size_t)size;
-        out->data = (const unsigned char *)specdec__os_view(file, out->size);
+        out->data = (const unsigned char *)specdec__os_view(file, out->size, NULL);
         if (!out->data)
             result = specdec__os_refused("map", path, error);
     }
@@ -358,7 +405,25 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
     return result;
 }
 
-/* Reads a file of exactly `size` bytes. */
+/* Maps the first `size` bytes of a regular file at an address in what specdec__os_room has found. */
+static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
+                                                         specdec_error *error)
+{
+    specdec__os_file file;
+    uint64_t now = 0;
+    specdec_result result = specdec__os_open_regular(&file, &now, path, error);
+
+    if (result)
+        return result;
+    if (now < size)
+        result = specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
+    else if (!specdec__os_view(file, size, at))
+        result = specdec__os_refused("map", path, error);
+    specdec__os_close(file);
+    return result;
+}
+
+/* Reads the first `size` bytes of a file. */
 static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
                                                        specdec_error *error)
 {

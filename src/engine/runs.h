@@ -168,10 +168,8 @@ static void specdec__engine_keep(specdec__engine *e)
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
-    specdec_result result = specdec__engine_fork_tokens(e, error);
+    specdec_result result = SPECDEC_OK;
 
-    if (result)
-        return result;
     specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;

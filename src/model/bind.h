@@ -8,6 +8,7 @@
 #include "../base/op.h"
 #include "gguf.h"
 #include "model.h"
+#include "parts.h"
 #include "facts.h"
 #include "tensors.h"
 #include "rope.h"
@@ -23,8 +24,8 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec__rope rope;
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
-    const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused) ||
-                         specdec__gguf_find_tensor(&m->gguf, factors[1], &unused);
+    const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
+                         specdec__model_find_tensor(m, factors[1], &unused);
     const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
                       !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
     const float base = still ? 0 : m->rope_base;
@@ -70,7 +71,6 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
 static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
                                          specdec_error *error)
 {
-    const specdec__bytes file = m->gguf.file;
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
@@ -85,8 +85,6 @@ static specdec_result specdec__model_ids(specdec__model *m, const char *name, sp
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, the vocabulary %d", name,
                              (unsigned long long)t.shape[0], m->vocab_size);
     m->id_count = (int)t.shape[0];
-    if ((size_t)(file.data + file.size - t.data) / (size_t)width < (size_t)m->id_count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s reaches beyond the end of the file", name);
     ids = SPECDEC__TAKE(arena, int32_t, m->id_count);
     for (i = 0; i < m->id_count; i++) {
         const unsigned char *at = t.data + (size_t)i * (size_t)width;
@@ -261,24 +259,37 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     return specdec__model_layer_knows(m, layer, name);
 }
 
-/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
-static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+/* Refuses a file with a tensor that nobody reads. */
+static specdec_result specdec__model_part_strangers(const specdec__model *m, const specdec__gguf *part,
+                                                    specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_over(part->file.data, part->file.size);
     uint64_t i;
 
-    c.at = m->gguf.tensors_at;
-    for (i = 0; i < m->gguf.tensor_count && !m->architecture->reads; i++) {
-        const specdec__bytes name = specdec__cursor_string(&c);
-        const uint32_t dimensions = specdec__cursor_u32(&c);
+    c.at = part->tensors_at;
+    for (i = 0; i < part->tensor_count; i++) {
+        const specdec__bytes name = specdec__gguf_skip(part, &c, 1);
 
         if (!specdec__model_knows(m, name))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
-                                 (int)(name.size < 64 ? name.size : 64), (const char *)name.data,
-                                 specdec__model_name(m));
-        c.at += (size_t)dimensions * 8 + 12;
+                                 specdec__gguf_cut(name), (const char *)name.data, specdec__model_name(m));
     }
     return SPECDEC_OK;
+}
+
+/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
+static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+{
+    specdec__gguf part = m->gguf;
+    specdec_result result = SPECDEC_OK;
+    int i = 0;
+
+    if (m->architecture->reads)
+        return SPECDEC_OK;
+    do
+        result = specdec__model_part_strangers(m, &part, error);
+    while (!result && specdec__part_next(m, i++, &part));
+    return result;
 }
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
@@ -289,9 +300,9 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     specdec_result r = specdec__model_rope(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
-    if (!r && m->all > (int)m->gguf.tensor_count)
+    if (!r && m->all > m->tensors)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
-                             (int)m->gguf.tensor_count);
+                             m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,

@@ -13,22 +13,22 @@ SPECDEC__FOR_SIZE
    distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
+    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
-    size_t row[SPECDEC__NAME_MOST], i, j; /* row[j]: the distance of a's first i bytes and b's first j */
+    size_t i, j;
 
     if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
         return SPECDEC__NAME_MOST;
     for (j = 0; j <= width; j++)
-        row[j] = j;
+        row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
-        size_t before = row[0]++;
+        int before = row[0]++;
 
         for (j = 1; j <= width; j++) {
-            size_t best = before + (a.data[i - 1] != (unsigned char)b[j - 1]);
+            int best = specdec__min_int(before + (a.data[i - 1] != (unsigned char)b[j - 1]), row[j] + 1);
 
             before = row[j];
-            best = best < before + 1 ? best : before + 1;
-            row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
+            row[j] = (unsigned char)specdec__min_int(best, row[j - 1] + 1);
         }
     }
     return row[width];
@@ -441,18 +441,19 @@ static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, siz
    data begin. */
 enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
 
-/* The next 64 records behind (number, at); (0, 0) stands before all. */
-static void specdec__gguf_sort(const specdec__gguf *gguf, int by, uint64_t number, size_t at,
-                               specdec__gguf_order *order)
+/* Takes the records of a file behind (number, at) into an order; (0, 0) stands before all. Places are counted from
+   origin: there may be several files. */
+static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
+                               size_t at, specdec__gguf_order *order)
 {
+    const size_t from = (size_t)(gguf->file.data - origin);
     const uint64_t count = by == SPECDEC__GGUF_KEYS ? gguf->pair_count : gguf->tensor_count;
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = by == SPECDEC__GGUF_KEYS ? gguf->pairs_at : gguf->tensors_at;
-    order->count = 0;
     for (i = 0; i < count; i++) {
-        const size_t record = c.at;
+        const size_t record = from + c.at;
         const specdec__bytes name = specdec__gguf_skip(gguf, &c, by != SPECDEC__GGUF_KEYS);
         const uint64_t own = by == SPECDEC__GGUF_PLACES ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
@@ -462,23 +463,24 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, int by, uint64_t numbe
     }
 }
 
-/* The name in a record. */
-static specdec__bytes specdec__gguf_name(const specdec__gguf *gguf, size_t at)
+/* The name in a record, which has been checked. */
+static specdec__bytes specdec__gguf_name(const unsigned char *record)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__bytes name;
 
-    c.at = at;
-    return specdec__cursor_string(&c);
+    name.size = (size_t)specdec__load_u64(record);
+    name.data = record + 8;
+    return name;
 }
 
 /* Of a name in an error, so many bytes. */
 static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
 /* Refuses two records of one name. */
-static specdec_result specdec__gguf_check_twice(const specdec__gguf *gguf, int by, size_t a, size_t b,
+static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, const unsigned char *b,
                                                 specdec_error *error)
 {
-    const specdec__bytes name = specdec__gguf_name(gguf, a), other = specdec__gguf_name(gguf, b);
+    const specdec__bytes name = specdec__gguf_name(a), other = specdec__gguf_name(b);
 
     if (name.size != other.size || memcmp(name.data, other.data, name.size) != 0)
         return SPECDEC_OK;
@@ -492,7 +494,7 @@ static specdec_result specdec__gguf_check_twice(const specdec__gguf *gguf, int b
 static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
                                                  uint64_t next_offset, specdec_error *error)
 {
-    const specdec__bytes next_name = specdec__gguf_name(gguf, next);
+    const specdec__bytes next_name = specdec__gguf_name(gguf->file.data + next);
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
@@ -531,14 +533,15 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
     int i;
 
     do {
-        specdec__gguf_sort(gguf, by, number, at, &order);
+        order.count = 0;
+        specdec__gguf_sort(gguf, gguf->file.data, by, number, at, &order);
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 
             if (by == SPECDEC__GGUF_PLACES)
                 result = specdec__gguf_check_places(gguf, at, order.at[i], order.number[i], error);
             else if (at && number == order.number[i])
-                result = specdec__gguf_check_twice(gguf, by, at, order.at[i], error);
+                result = specdec__gguf_check_twice(by, gguf->file.data + at, gguf->file.data + order.at[i], error);
             if (result)
                 return result;
             number = order.number[i];
@@ -605,6 +608,25 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     for (by = SPECDEC__GGUF_KEYS; !result && by <= SPECDEC__GGUF_PLACES; by++)
         result = specdec__gguf_check_neighbours(gguf, by, error);
     return result;
+}
+
+/* Bytes of a file up to the end of its tensors. */
+static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
+    specdec__gguf_tensor tensor;
+    uint64_t i;
+
+    c.at = gguf->tensors_at;
+    for (i = 0; i < gguf->tensor_count; i++) {
+        size_t end;
+
+        specdec__gguf_read_tensor(gguf, &c, &tensor);
+        end = (size_t)(tensor.data - gguf->file.data) + tensor.size;
+        extent = end > extent ? end : extent;
+    }
+    return extent;
 }
 
 /* Finds a tensor by name. Returns 1 when found. */

@@ -11,6 +11,7 @@
 #include "gguf.h"
 #include "../text/load.h"
 #include "model.h"
+#include "parts.h"
 #include "facts.h"
 #include "tensors.h"
 #include "bind.h"
@@ -72,6 +73,12 @@ typedef struct specdec__repack {
     const specdec_hooks *hooks;
 } specdec__repack;
 
+/* Rows of a matrix that tile t holds. */
+static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
+{
+    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+}
+
 /* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
    more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
@@ -80,17 +87,19 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
     const size_t blocks = (size_t)matrix->columns / matrix->type->block;
     const int piece = specdec__max_int((int)(SPECDEC__REPACK_PIECE / tile_bytes), 1);
-    int next, rows, t;
+    const unsigned char *file;
+    int next, t;
 
     for (; from < end; from = next) {
+        file = specdec__matrix_at(matrix, from);
         next = specdec__min_int(end, from + piece);
-        rows = specdec__min_int(next * SPECDEC__QUANT_ROWS, matrix->rows) - from * SPECDEC__QUANT_ROWS;
         for (t = from; t < next; t++)
             specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                      specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
-                                      blocks, out + (size_t)t * tile_bytes);
+                                      specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
+        t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(specdec__matrix_at(matrix, from), (size_t)rows * matrix->row_bytes);
+            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+                                            (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
 
@@ -140,15 +149,51 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     return SPECDEC_OK;
 }
 
-/* A file, mapped or copied into the arena. While the arena only counts, it is mapped in both cases. */
-static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena,
-                                          specdec__bytes *file,
-                                          specdec_error *error)
+/* The parts behind the first one, which is mapped, as specdec__model_open brings a single file. *file becomes the first
+   part where it lies then. */
+static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
+                                                specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
+    char name[SPECDEC__PART_PATH];
+    unsigned char *room = NULL;
+    specdec_result result = SPECDEC_OK;
+    int i;
+
+    specdec__os_unmap(&m->mapped);
+    for (i = 0; i < count && !result; i++) {
+        result = specdec__part_path(source->path, i, count, name, error);
+        if (result)
+            return specdec__os_blame(source->path, result, error);
+        result = specdec__part_check(m, name, i, count, &m->part_bytes, error);
+    }
+    if (result)
+        return result;
+    if (source->copy)
+        room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
+    file->data = room;
+    if (!room) {
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_room(m->part_bytes);
+        m->mapped.size = m->part_bytes;
+    }
+    if (!file->data)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
+    m->parts = count;
+    return specdec__parts_bring(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
+}
+
+/* A file, or several, mapped or copied into the arena. While the arena only counts, they are mapped in both cases.
+   whole: all parts of it; else the first will do. */
+static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, int whole,
+                                          specdec__arena *arena, specdec__bytes *file, specdec_error *error)
+{
+    int number = 0, count = 1;
     specdec_result result = specdec__os_map(&m->mapped, source->path, error);
     unsigned char *room = NULL;
 
     *file = m->mapped;
+    if (SPECDEC__FILES && !result && whole && !specdec__gguf_lay_out(&m->gguf, *file, NULL) &&
+        !specdec__part_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
+        return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
         room = (unsigned char *)specdec__arena_reserve(arena, file->size, 1, SPECDEC__CACHE_LINE);
     if (!room)
@@ -164,13 +209,13 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
     specdec__chat_work *work;
 
-    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data) {
-        m->chat.failed = m->chat_template.data ? "SPECDEC_NO_TEMPLATES leaves reading it out of this build" : NULL;
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
-    }
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
-    if (arena->base && arena->used != SIZE_MAX)
-        specdec__chat_recognise(&m->chat, work, m->chat_template, &m->vocab);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
+    m->chat = &work->found;
     return SPECDEC_OK;
 }
 
@@ -206,22 +251,42 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
                          near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
+/* Checks the GGUF in file, and all parts of the model. */
+static specdec_result specdec__model_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
+                                           specdec_error *error)
+{
+    int number = 0, count = 1;
+    char suffix[32];
+    specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
+    specdec_result result;
+
+    if ((result = m->parts > 1 ? specdec__gguf_lay_out(&m->gguf, file, error)
+                               : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
+        (result = specdec__part_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
+        return result;
+    if (m->parts > 1)
+        return specdec__parts_twice(m, error);
+    m->parts = 1;
+    m->tensors = (int)m->gguf.tensor_count;
+    if (count == 1 || (vocabulary_only && !number))
+        return SPECDEC_OK;
+    specdec__part_suffix(&w, 1, count);
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                         "part %d of a model split into %d files: give the path of the first, which ends in %s",
+                         number + 1, count, suffix);
+}
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                           const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
-    int64_t files = 1;
     size_t i;
 
-    if ((result = specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_integer(&m->gguf, "split.count", 0, 0, 65535, &files, error)) != SPECDEC_OK ||
+    if ((result = specdec__model_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
-    if (files > 1 && !vocabulary_only)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model is split into %d files: join them (llama-gguf-split --merge)", (int)files);
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
             m->architecture = &specdec__architectures[i];
@@ -262,7 +327,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if (!file.data) {
         if (!source->path)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a model needs a path or data");
-        result = specdec__model_open(m, source, arena, &file, error);
+        result = specdec__model_open(m, source, !vocabulary_only, arena, &file, error);
         if (result)
             return result;
     }

@@ -8,6 +8,7 @@
 #include "../quant/table.h"
 #include "gguf.h"
 #include "model.h"
+#include "parts.h"
 #include "facts.h"
 
 SPECDEC__FOR_SIZE
@@ -28,7 +29,7 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
                                           specdec__gguf_tensor *out,
                                           int *found, specdec_error *error)
 {
-    *found = specdec__gguf_find_tensor(&m->gguf, name, out);
+    *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing", name);
     return SPECDEC_OK;

@@ -205,7 +205,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     if (!specdec__model_writes(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
                              specdec__model_name(d->model));
-    if ((result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);

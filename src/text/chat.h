@@ -106,6 +106,7 @@ typedef struct specdec__chat {
 typedef struct specdec__chat_work {
     specdec__template run;
     char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
+    specdec__chat found;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
@@ -474,22 +475,25 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
         chat->failed = "it writes what no known format does";
 }
 
-/* Chooses by name (NULL: as the model's template says, own), and checks that the format's tokens are there. *chat has
-   no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is missing). */
+/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
+   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
+   missing). */
 static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
                                                            const specdec__vocab *v, const char *name,
                                                            specdec_error *error)
 {
     const char *missing;
 
-    *chat = *own;
-    if (name && !(own->format && strcmp(own->format->name, name) == 0)) {
+    memset(chat, 0, sizeof *chat);
+    if (own)
+        *chat = *own;
+    if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         memset(chat, 0, sizeof *chat);
         chat->format = specdec__chat_find(name);
         if (!chat->format)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trims = chat->format->trims;
-        chat->begins = own->begins;
+        chat->begins = own && own->begins;
     }
     missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
     if (missing && name)
@@ -511,7 +515,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!chat->failed)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model has no chat template: config.chat_format chooses a format");
+                             "the model has no chat template that is read: config.chat_format chooses a format");
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                          "the model's chat template is of no known format (%s%s%.*s): config.chat_format chooses one",
                          chat->failed, chat->culprit.size ? ": " : "",

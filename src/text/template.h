@@ -24,8 +24,9 @@ enum {
 };
 
 enum {
-    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 6,
-    SPECDEC__TEMPLATE_DEPTH = 6,     /* expressions in brackets, macros in macros */
+    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
+    SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
+    SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
     SPECDEC__TEMPLATE_STEPS = 50000, /* tags and operands */
     SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
 };
@@ -52,9 +53,10 @@ typedef struct specdec__template_block {
     int index, variables;
 } specdec__template_block;
 
+/* Arguments of a call, or items of a list. */
 typedef struct specdec__template_arguments {
-    specdec__template_value value[SPECDEC__TEMPLATE_ARGUMENTS];
-    specdec__bytes name[SPECDEC__TEMPLATE_ARGUMENTS];
+    specdec__template_value *value; /* (count) */
+    specdec__bytes *name;           /* (count) empty: it has none */
     int count;
 } specdec__template_arguments;
 
@@ -66,12 +68,15 @@ typedef struct specdec__template {
     int line;              /* that text stands at the beginning of a line */
     int skip;              /* not 0: expressions are passed over */
     int depth, steps, spaces, from;       /* from: variables below it belong to whoever called a macro */
-    int variables, blocks, sets;          /* sets: how often anything was assigned */
+    int variables, blocks, arguments;
+    int sets;                             /* how often anything was assigned */
     const char *failed;                   /* why it ended early */
     specdec__bytes culprit;               /* on what */
     size_t used, written;                 /* bytes of room; of output */
     specdec__template_variable variable[SPECDEC__TEMPLATE_VARIABLES];
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
+    specdec__template_value argument[SPECDEC__TEMPLATE_ARGUMENTS]; /* of calls that are being read, or made */
+    specdec__bytes argument_name[SPECDEC__TEMPLATE_ARGUMENTS];
     union {
         char bytes[SPECDEC__TEMPLATE_ROOM];
         specdec__template_value aligned;
@@ -271,7 +276,7 @@ static specdec__bytes specdec__template_name(specdec__template *t)
 }
 
 /* A string between quotes, whose first is here. */
-static specdec__template_value specdec__template_quoted(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specdec__template *t)
 {
     const unsigned char quote = t->text.data[t->at++];
     const size_t from = t->at;
@@ -363,36 +368,50 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
 static void specdec__template_run(specdec__template *t);
 static void specdec__template_close(specdec__template *t);
 
-/* Arguments up to the bracket. */
-static void specdec__template_read_arguments(specdec__template *t, specdec__template_arguments *arguments)
+/* Goes `by` levels deeper. Returns 0, and the run has ended, when that is too deep. */
+static int specdec__template_deeper(specdec__template *t, int by)
 {
-    const specdec__bytes none = {NULL, 0};
+    t->depth += by;
+    if (t->depth > SPECDEC__TEMPLATE_DEPTH)
+        specdec__template_garbled(t);
+    return !t->failed;
+}
 
+/* Arguments or items up to a closing bracket. They stay until t->arguments is less again. */
+static SPECDEC__NOINLINE void specdec__template_read_arguments(specdec__template *t, const char *close,
+                                                               specdec__template_arguments *arguments)
+{
+    specdec__template_value value;
+
+    arguments->value = t->argument + t->arguments;
+    arguments->name = t->argument_name + t->arguments;
     arguments->count = 0;
-    while (!t->failed && !specdec__template_accept(t, ")")) {
+    while (!t->failed && !specdec__template_accept(t, close)) {
         const size_t at = t->at;
         specdec__bytes name = specdec__template_name(t);
 
-        if (arguments->count == SPECDEC__TEMPLATE_ARGUMENTS) {
-            specdec__template_garbled(t);
-            return;
-        }
         if (!name.size || specdec__template_next(t) != '=' || (t->at + 1 < t->end && t->text.data[t->at + 1] == '=')) {
             t->at = at;
-            name = none;
+            name.size = 0;
         } else {
             t->at++;
         }
-        arguments->name[arguments->count] = name;
-        arguments->value[arguments->count++] = specdec__template_expression(t);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
+        value = specdec__template_expression(t);
+        if (t->arguments == SPECDEC__TEMPLATE_ARGUMENTS ||
+            (!specdec__template_accept(t, ",") && specdec__template_next(t) != close[0])) {
             specdec__template_garbled(t);
+            return;
+        }
+        arguments->name[arguments->count] = name;
+        arguments->value[arguments->count++] = value;
+        t->arguments++;
     }
 }
 
 /* Calls a macro: what it writes. */
-static specdec__template_value specdec__template_call(specdec__template *t, const specdec__template_value *macro,
-                                                      const specdec__template_arguments *arguments)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_call(specdec__template *t,
+                                                                        const specdec__template_value *macro,
+                                                                        const specdec__template_arguments *arguments)
 {
     const size_t at = t->at, end = t->end, after = t->after, written = t->written;
     const int strip = t->strip, line = t->line, variables = t->variables, from = t->from, blocks = t->blocks;
@@ -438,37 +457,34 @@ static specdec__template_value specdec__template_call(specdec__template *t, cons
     return out;
 }
 
-/* A function of this name; *t stands behind its opening bracket. */
-static specdec__template_value specdec__template_function(specdec__template *t, specdec__bytes name)
+/* What a function of this name returns. */
+static SPECDEC__NOINLINE specdec__template_value
+specdec__template_function(specdec__template *t, specdec__bytes name, const specdec__template_arguments *arguments)
 {
-    specdec__template_arguments arguments;
-    const specdec__template_variable *variable;
+    const specdec__template_variable *variable = specdec__template_find(t, name, 0);
     specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
     int i;
 
-    specdec__template_read_arguments(t, &arguments);
-    if (t->skip || t->failed)
-        return out;
     if (specdec__bytes_are(name, "namespace")) {
         out = specdec__template_number(SPECDEC__TEMPLATE_SPACE, ++t->spaces);
-        for (i = 0; i < arguments.count; i++)
-            specdec__template_set(t, arguments.name[i], t->spaces, arguments.value[i]);
+        for (i = 0; i < arguments->count; i++)
+            specdec__template_set(t, arguments->name[i], t->spaces, arguments->value[i]);
         return out;
     }
     if (specdec__bytes_are(name, "raise_exception"))
         return specdec__template_fail(t, "it refuses such a conversation", name);
-    variable = specdec__template_find(t, name, 0);
-    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO || t->depth == SPECDEC__TEMPLATE_DEPTH)
+    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO)
         return specdec__template_fail(t, "it calls a function that is not known", name);
-    t->depth++;
-    out = specdec__template_call(t, &variable->value, &arguments);
-    t->depth--;
+    if (specdec__template_deeper(t, SPECDEC__TEMPLATE_CALL))
+        out = specdec__template_call(t, &variable->value, arguments);
+    t->depth -= SPECDEC__TEMPLATE_CALL;
     return out;
 }
 
 /* A string without certain characters at its ends (1: the left, 2: the right). */
-static specdec__template_value specdec__template_strip(specdec__template_value value,
-                                                       const specdec__template_arguments *arguments, int ends)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments,
+                                                                         int ends)
 {
     const char *set = " \t\r\n\v\f", *text = (const char *)value.at;
     size_t size = 6;
@@ -486,8 +502,9 @@ static specdec__template_value specdec__template_strip(specdec__template_value v
 }
 
 /* The parts of a string between separators. */
-static specdec__template_value specdec__template_split(specdec__template *t, specdec__template_value value,
-                                                       const specdec__template_value *by)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec__template *t,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_value *by)
 {
     size_t count = 1, at = 0, found, i;
     specdec__template_value *out;
@@ -506,9 +523,10 @@ static specdec__template_value specdec__template_split(specdec__template *t, spe
 }
 
 /* A string with one string for another. */
-static specdec__template_value specdec__template_replace(specdec__template *t, specdec__template_value value,
-                                                         const specdec__template_value *from,
-                                                         const specdec__template_value *to)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specdec__template *t,
+                                                                           specdec__template_value value,
+                                                                           const specdec__template_value *from,
+                                                                           const specdec__template_value *to)
 {
     specdec__template_value out = specdec__template_string(""), part;
     size_t at = 0, found;
@@ -527,12 +545,12 @@ static specdec__template_value specdec__template_replace(specdec__template *t, s
 }
 
 /* A method or filter on a value. */
-static specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
-                                                       specdec__template_value value,
-                                                       const specdec__template_arguments *arguments)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments)
 {
     const int is_string = value.kind == SPECDEC__TEMPLATE_STRING, is_list = value.kind == SPECDEC__TEMPLATE_LIST;
-    const specdec__template_value *first = &arguments->value[0];
+    const specdec__template_value *first = arguments->value;
     const int by_string = arguments->count > 0 && first->kind == SPECDEC__TEMPLATE_STRING;
     int ends;
 
@@ -572,8 +590,9 @@ static specdec__template_value specdec__template_apply(specdec__template *t, spe
 }
 
 /* The attribute or item of a value. */
-static specdec__template_value specdec__template_get(specdec__template *t, const specdec__template_value *of,
-                                                     const specdec__template_value *key)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_get(specdec__template *t,
+                                                                       const specdec__template_value *of,
+                                                                       const specdec__template_value *key)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     const specdec_message *message = (const specdec_message *)of->at;
@@ -618,7 +637,8 @@ static specdec__template_value specdec__template_get(specdec__template *t, const
 }
 
 /* What stands in square brackets behind a value. */
-static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *of)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_item(specdec__template *t,
+                                                                        const specdec__template_value *of)
 {
     int64_t place[3] = {0, INT32_MAX, 1};
     specdec__template_value key = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
@@ -645,7 +665,8 @@ static specdec__template_value specdec__template_item(specdec__template *t, cons
 }
 
 /* Is a value what a test says? */
-static specdec__template_value specdec__template_test(specdec__template *t, const specdec__template_value *value)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_test(specdec__template *t,
+                                                                        const specdec__template_value *value)
 {
     static const char *const tests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence",
                                         "number", "true", "false", "boolean"};
@@ -673,29 +694,62 @@ static specdec__template_value specdec__template_test(specdec__template *t, cons
     return specdec__template_number(SPECDEC__TEMPLATE_BOOL, is != negated);
 }
 
-/* A list of what stands in square brackets. */
-static specdec__template_value specdec__template_list(specdec__template *t)
+/* A list of items. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_list(specdec__template *t,
+                                                                        const specdec__template_arguments *items)
 {
-    specdec__template_value item[SPECDEC__TEMPLATE_ARGUMENTS], *out;
-    size_t count = 0;
+    const size_t count = (size_t)items->count;
+    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
 
-    while (!t->failed && !specdec__template_accept(t, "]")) {
-        if (count == SPECDEC__TEMPLATE_ARGUMENTS) {
-            specdec__template_garbled(t);
-            break;
-        }
-        item[count++] = specdec__template_expression(t);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ']')
-            specdec__template_garbled(t);
-    }
-    out = t->failed ? NULL : (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
     if (out && count)
-        memcpy(out, item, count * sizeof *out);
+        memcpy(out, items->value, count * sizeof *out);
     return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
 }
 
+/* The value of a message's member as its method get has it. */
+static specdec__template_value specdec__template_member(specdec__template *t, const specdec__template_value *message,
+                                                        const specdec__template_arguments *arguments)
+{
+    const specdec__template_value value = specdec__template_get(t, message, arguments->value);
+
+    if (value.kind != SPECDEC__TEMPLATE_UNDEFINED)
+        return value;
+    return arguments->count > 1 ? arguments->value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+}
+
+/* What stands behind an opening bracket, and what comes of it: kind '[' a list, '(' a function of this name, else a
+   method or filter on a value, which may have no arguments. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply_to(specdec__template *t, int kind,
+                                                                            specdec__bytes name,
+                                                                            const specdec__template_value *value,
+                                                                            int has_arguments)
+{
+    specdec__template_arguments arguments;
+    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    const int before = t->arguments;
+
+    arguments.value = t->argument;
+    arguments.name = t->argument_name;
+    arguments.count = 0;
+    if (has_arguments && specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+        specdec__template_read_arguments(t, kind == '[' ? "]" : ")", &arguments);
+    if (t->skip || t->failed)
+        ;
+    else if (kind == '[')
+        out = specdec__template_list(t, &arguments);
+    else if (kind == '(')
+        out = specdec__template_function(t, name, &arguments);
+    else if (value->kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count)
+        out = specdec__template_member(t, value, &arguments);
+    else
+        out = specdec__template_apply(t, name, *value, &arguments);
+    t->depth -= has_arguments ? SPECDEC__TEMPLATE_BRACKET : 0;
+    t->arguments = before;
+    return out;
+}
+
 /* A name: a constant, a function or a variable. The date is none: what it changes no format can hold. */
-static specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
 {
     static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
     const specdec__template_variable *variable;
@@ -707,13 +761,13 @@ static specdec__template_value specdec__template_named(specdec__template *t, spe
     if (specdec__bytes_are(name, "strftime_now"))
         specdec__template_fail(t, "it asks for the date", name);
     if (specdec__template_accept(t, "("))
-        return specdec__template_function(t, name);
+        return specdec__template_apply_to(t, '(', name, NULL, 1);
     variable = specdec__template_find(t, name, 0);
     return variable ? variable->value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
 /* What an expression is made of, without what stands behind it. */
-static specdec__template_value specdec__template_primary(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_primary(specdec__template *t)
 {
     const int c = specdec__template_next(t);
     specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
@@ -733,15 +787,13 @@ static specdec__template_value specdec__template_primary(specdec__template *t)
             value.number = value.number < INT32_MAX ? value.number * 10 + (t->text.data[t->at] - '0') : value.number;
         return value;
     }
-    if (specdec__template_accept(t, "[") || specdec__template_accept(t, "(")) {
-        if (t->depth == SPECDEC__TEMPLATE_DEPTH) {
-            specdec__template_garbled(t);
-            return value;
-        }
-        t->depth++;
-        value = c == '[' ? specdec__template_list(t) : specdec__template_expression(t);
-        t->depth--;
-        if (c == '(' && !specdec__template_accept(t, ")"))
+    if (specdec__template_accept(t, "["))
+        return specdec__template_apply_to(t, '[', specdec__template_bytes(NULL, 0), NULL, 1);
+    if (specdec__template_accept(t, "(")) {
+        if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+            value = specdec__template_expression(t);
+        t->depth -= SPECDEC__TEMPLATE_BRACKET;
+        if (!t->failed && !specdec__template_accept(t, ")"))
             specdec__template_garbled(t);
         return value;
     }
@@ -753,28 +805,8 @@ static specdec__template_value specdec__template_primary(specdec__template *t)
     return specdec__template_named(t, name);
 }
 
-/* A call of a method or a filter on a value. */
-static specdec__template_value specdec__template_method(specdec__template *t, specdec__bytes name,
-                                                        specdec__template_value value, int has_arguments)
-{
-    specdec__template_arguments arguments;
-
-    arguments.count = 0;
-    if (has_arguments)
-        specdec__template_read_arguments(t, &arguments);
-    if (t->skip || t->failed)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    if (value.kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count) {
-        value = specdec__template_get(t, &value, &arguments.value[0]);
-        if (value.kind == SPECDEC__TEMPLATE_UNDEFINED)
-            value = arguments.count > 1 ? arguments.value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
-        return value;
-    }
-    return specdec__template_apply(t, name, value, &arguments);
-}
-
 /* An operand with its attributes, items, calls, filters and tests. */
-static specdec__template_value specdec__template_operand(specdec__template *t)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specdec__template *t)
 {
     const int minus = specdec__template_accept(t, "-");
     specdec__template_value value = specdec__template_primary(t), key;
@@ -788,10 +820,12 @@ static specdec__template_value specdec__template_operand(specdec__template *t)
             const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
 
             key = specdec__template_of(SPECDEC__TEMPLATE_STRING, name.data, name.size);
-            value = called || !dot ? specdec__template_method(t, name, value, called)
+            value = called || !dot ? specdec__template_apply_to(t, '.', name, &value, called)
                                    : specdec__template_get(t, &value, &key);
         } else if (specdec__template_accept(t, "[")) {
-            value = specdec__template_item(t, &value);
+            if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+                value = specdec__template_item(t, &value);
+            t->depth -= SPECDEC__TEMPLATE_BRACKET;
         } else if (specdec__template_accept(t, "is")) {
             value = specdec__template_test(t, &value);
         } else {
@@ -804,8 +838,8 @@ static specdec__template_value specdec__template_operand(specdec__template *t)
 }
 
 /* Is a value in a list, a string in a string, or the name of what a message has? */
-static int specdec__template_within(specdec__template *t, const specdec__template_value *what,
-                                    const specdec__template_value *in)
+static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, const specdec__template_value *what,
+                                                      const specdec__template_value *in)
 {
     const specdec__template_value *items = (const specdec__template_value *)in->at;
     size_t i;
@@ -824,8 +858,9 @@ static int specdec__template_within(specdec__template *t, const specdec__templat
 }
 
 /* Two operands and what stands between them: the number of a comparison or sum below. */
-static specdec__template_value specdec__template_combine(specdec__template *t, int i, specdec__template_value a,
-                                                         specdec__template_value b)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_combine(specdec__template *t, int i,
+                                                                           specdec__template_value a,
+                                                                           specdec__template_value b)
 {
     const int numbers = a.kind >= SPECDEC__TEMPLATE_BOOL && a.kind <= SPECDEC__TEMPLATE_INTEGER &&
                         b.kind >= SPECDEC__TEMPLATE_BOOL && b.kind <= SPECDEC__TEMPLATE_INTEGER;
@@ -889,7 +924,9 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
     int i, own = 0, decided;
 
     if (specdec__template_accept(t, "not")) {
-        value = specdec__template_binary(t, 3);
+        value = specdec__template_deeper(t, 1) ? specdec__template_binary(t, 3)
+                                               : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+        t->depth--;
         value = specdec__template_number(SPECDEC__TEMPLATE_BOOL, !specdec__template_truth(&value));
     } else {
         value = specdec__template_operand(t);
@@ -897,7 +934,8 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
     while (!t->failed && (i = specdec__template_operator(t, level, &own)) >= 0) {
         decided = own < 2 && specdec__template_truth(&value) == !own;
         t->skip += decided;
-        other = specdec__template_binary(t, own + 1);
+        other = specdec__template_deeper(t, 1) ? specdec__template_binary(t, own + 1) : value;
+        t->depth--;
         t->skip -= decided;
         value = decided ? value : own < 2 ? other : specdec__template_combine(t, i, value, other);
     }
@@ -1322,7 +1360,8 @@ static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specd
     t->text = text;
     t->text.size -= text.size && text.data[text.size - 1] == '\n';
     t->at = t->end = t->after = t->used = t->written = 0;
-    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = t->sets = 0;
+    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
+    t->arguments = t->sets = 0;
     t->failed = NULL;
     if (text.size && memchr(text.data, '\r', text.size))
         specdec__template_fail(t, "it has carriage returns", specdec__template_bytes(NULL, 0));

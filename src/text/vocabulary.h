@@ -51,91 +51,97 @@ enum {
 /* What other tokens of a vocabulary must know: which of these it has. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
+/* What tokens of prompts with gaps are for: what is before the gap, behind it, fills it; padding, the borders of
+   repositories and of files. A file may name one: then texts say nothing of that purpose. */
+enum {
+    SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
+    SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
+};
+
 static const struct specdec__vocab_mark {
     const char *text;
-    unsigned char kind, has;
+    unsigned char kind, has, gap;
 } specdec__vocab_marks[] = {
-    {"<|im_end|>", SPECDEC__MARK_ENDS, 0},
-    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0},
-    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0},
-    {"<|end|>", SPECDEC__MARK_TURN, 0},
-    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0},
-    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0},
-    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0},
-    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0},
-    {"<eos>", SPECDEC__MARK_ENDS, 0},
-    {"</s>", SPECDEC__MARK_CLOSES, 0},
-    {"<EOT>", SPECDEC__MARK_ENDS, 0},
-    {"_<EOT>", SPECDEC__MARK_ENDS, 0},
-    {"[EOT]", SPECDEC__MARK_ENDS, 0},
-    {"[EOS]", SPECDEC__MARK_ENDS, 0},
-    {"[e~[", SPECDEC__MARK_ENDS, 0},
-    {"<turn|>", SPECDEC__MARK_ENDS, 0},
-    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL},
-    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN},
-    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
-    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL},
-    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH},
-    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0},
-    /* between files of a prompt that has gaps to fill: an answer that writes one has ended */
-    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0},
-    {"<fim-pad>", SPECDEC__MARK_ENDS, 0},
-    {"<fim_pad>", SPECDEC__MARK_ENDS, 0},
-    {"<PAD>", SPECDEC__MARK_ENDS, 0},
-    {"[PAD]", SPECDEC__MARK_ENDS, 0},
-    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0},
-    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0},
-    {"<fim-repo>", SPECDEC__MARK_ENDS, 0},
-    {"<REPO>", SPECDEC__MARK_ENDS, 0},
-    {"<reponame>", SPECDEC__MARK_ENDS, 0},
-    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0},
-    /* the gap of such a prompt: before it, behind it, what fills it */
-    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<PRE>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<SUF>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0},
-    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<MID>", SPECDEC__MARK_CONTROL, 0},
-    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0},
-    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|middle|>", SPECDEC__MARK_CONTROL, 0},
+    {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|end|>", SPECDEC__MARK_TURN, 0, 0},
+    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<eos>", SPECDEC__MARK_ENDS, 0, 0},
+    {"</s>", SPECDEC__MARK_CLOSES, 0, 0},
+    {"<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"_<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOT]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOS]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[e~[", SPECDEC__MARK_ENDS, 0, 0},
+    {"<turn|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL, 0},
+    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN, 0},
+    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
+    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
+    /* of prompts with gaps */
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_FILE},
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
     /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
-    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|system|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|user|>", SPECDEC__MARK_CONTROL, 0},
-    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0},
-    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0},
-    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
-    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0},
-    {"[INST]", SPECDEC__MARK_CONTROL, 0},
-    {"[/INST]", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
-    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0},
+    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|system|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|user|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
     /* gpt-oss */
-    {"<|channel|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|message|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|start|>", SPECDEC__MARK_SHOWN, 0},
-    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0}};
+    {"<|channel|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|message|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|start|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0, 0}};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
@@ -144,7 +150,7 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
-    int32_t fim[3];               /* what pads, separates repositories and files in prompts with gaps; -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT]; /* those that the file names for prompts with gaps; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags */
     int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
     int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
@@ -163,7 +169,7 @@ typedef struct specdec__vocab {
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
+    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
     int end_count;
 } specdec__vocab;
 
@@ -217,7 +223,7 @@ static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
     const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
     const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
-    if (!row)
+    if (!row || (row->gap && v->gap[row->gap] >= 0))
         return SPECDEC__MARK_NONE;
     if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
         return SPECDEC__MARK_SHOWN;
@@ -233,8 +239,8 @@ static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes tex
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; some texts say it by
-   themselves; in a file without types it is guessed from id and text. */
+/* SPECDEC__TOKEN_... of a token with this text: some texts say it by themselves; in a file without types it is guessed
+   from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_mark(v, text);
@@ -270,16 +276,28 @@ static int specdec__vocab_is_special(int type)
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
+/* The text of the token behind those that were asked for, in order of ids; *at is 0 before the first. This needs no
+   index: the vocabulary may have been only counted. */
+static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+{
+    specdec__bytes out;
+
+    out.size = (size_t)specdec__load_u64(v->texts + *at);
+    out.data = v->texts + *at + 8;
+    *at += 8 + out.size;
+    return out;
+}
+
 /* The token that is spelled so, or has this decimal id; -1: there is none. */
 static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
+    size_t i, at = 0;
     uint32_t id;
     int64_t number = 0;
-    size_t i;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_text(v, id);
+        specdec__bytes text = specdec__vocab_next(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
