@@ -434,10 +434,13 @@ else
     skip "no python3 with terminals"
 fi
 
-check "programs name the chat formats that specdec.h has" [ "$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"/\1/p' tools/program.h | tr '|' '\n' | sort)" = \
+check "programs name the chat formats that specdec.h has" [ "$(echo "$formats" | tr '|' '\n' | sort)" = \
     "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort -u)" ]
 run talk --chat-format nonsense -p hello
 check "an unknown chat format is wrong usage, and formats are named" [ $status -eq 2 -a "$(grep -c 'zephyr|chatml' "$T/err")" -eq 1 ]
+run talk --chat-format llama3 -p hello
+check "a chat format whose tokens the model lacks is refused, and the first of them is named" [ $status -eq 1 ]
+check "the token is named" says '<|start_header_id|>'
 talk < "$T" > "$T/out" 2> "$T/err"
 check "a folder is no conversation" [ $? -eq 1 ]
 check "and it is said" says 'cannot read standard input'
