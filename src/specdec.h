@@ -60,8 +60,21 @@
    THREADS
 
      config.threads of them, the caller's included. An engine, with all its texts, is used by one thread at a time;
-     specdec_cancel may come from any, and from signal handlers. Engines are independent of each other. Models made by
-     specdec_model_init are read-only: any number of threads may use one. Functions on arrays keep no state.
+     specdec_cancel may come from any, and from signal handlers. A call that comes while another one is under way, from
+     a second thread or from a hook, is refused with ERROR_ARGUMENT and changes nothing, not even the words of an error;
+     calls that close, drop or end do nothing then. Those that only tell something (specdec_tokens, specdec_get_info and
+     the like) are not checked. Engines are independent of each other. Models made by specdec_model_init are read-only:
+     any number of threads may use one. Functions on arrays keep no state.
+
+   WHAT MUST STAY VALID
+
+     Until specdec_deinit: the block; models and data of the sources (target, draft, heads), not their paths; the
+     cluster and what it points to; hooks.user_data; the biases of config.settings, for texts opened later. Until other
+     settings replace them, or the text is closed: the biases of specdec_set. All else of a config, and what other calls
+     are given, stop strings too, is read during that call alone. What the engine hands out stays as it is: a piece,
+     tokens and log-probabilities until the next call on that text; error words until a call fails; names in
+     specdec_info and a model's until specdec_deinit. After that, as long as the block lies there untouched, calls are
+     refused with ERROR_ARGUMENT, and a second specdec_deinit does nothing.
 
    DETERMINISM
 
@@ -90,7 +103,7 @@
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions fields save */
+         api api_model api_functions fields save enter */
 
 #ifndef SPECDEC__ISA
 
@@ -204,6 +217,7 @@
 #include "engine/api_functions.h"
 #include "engine/fields.h"
 #include "engine/save.h"
+#include "engine/enter.h"
 #include "base/end.h"
 #endif /* SPECDEC_IMPLEMENTED */
 #endif /* SPECDEC_IMPLEMENTATION */

@@ -6,7 +6,9 @@ TARGET=examples/models/tiny-stories-target-q8_0.gguf
 DRAFT=examples/models/tiny-stories-draft-q8_0.gguf
 passed=0 failed=0 skipped=0
 T=$(mktemp -d) || exit 1
-trap 'rm -rf "$T"' EXIT
+trap 'jobs -p > "$T/jobs" && while read -r job; do kill "$job"; done < "$T/jobs"; rm -rf "$T"' EXIT 2> /dev/null
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # check PROMISE TEST...: the test command holds
 check()

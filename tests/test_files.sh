@@ -374,6 +374,25 @@ done
 check "whenever signals come: nothing unfinished is left" no_part
 check "and the file is the old one or complete" sh -c "[ \"\$(head -c 3 $T/killed.gguf)\" = old ] || $B/specdec-info -m $T/killed.gguf > $T/out"
 
+# --- a run of tests that is interrupted ends what it runs
+if [ -d /proc/self ] && command -v make > /dev/null; then
+    printf 'test:\n\t@WATCH=$$PPID sh tests/run.sh %s\n' "$T/slow.sh" > "$T/slow.mk"
+    printf 'trap "" INT\nsleep 300 &\necho $$ $! > "%s"\nsleep 300\n' "$T/pids" > "$T/slow.sh"
+    for signal in INT TERM; do
+        rm -f "$T/pids"
+        listening make -s -f "$T/slow.mk" test > "$T/out" 2>&1 &
+        process=$!
+        check "make test begins" until_true [ -s "$T/pids" ]
+        kill -$signal $process
+        wait $process 2> /dev/null
+        read -r test child < "$T/pids"
+        check "SIG$signal to make ends the test that runs" until_true sh -c "! kill -0 $test 2> /dev/null"
+        check "SIG$signal to make ends what that test runs" until_true sh -c "! kill -0 $child 2> /dev/null"
+    done
+else
+    skip "no /proc, or no make"
+fi
+
 # --- models that shrink while they are in use
 cp $DRAFT "$T/shrinks.gguf"
 rm -f "$T/out" # else what is there from before looks like a beginning

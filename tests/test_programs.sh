@@ -386,6 +386,54 @@ check "as with these flags" same "$T/flagged" "$T/out"
 run "$B/specdec" -m $DRAFT -p "Once upon a time" -n 4
 check "without such a file there are no words" silent
 
+# on a terminal
+saves() { "$B/specdec" -m $DRAFT --chat --chat-format chatml --temp 0 -n 4 -t 1 -c 4000 --save "$T/saved" "$@" 2> "$T/err" > "$T/out"; }
+types() # STEP...: a conversation on a terminal that is saved in $T/typed
+{
+    printf '%s\n' "$@" | python3 tests/terminal.py 40 "$B/specdec" -m $DRAFT --chat --chat-format chatml --temp 0 -n 4 -t 1 -c 4000 \
+        --save "$T/typed" > "$T/out" 2> "$T/err"
+}
+typed() # PROMISE MESSAGE STEP...: what is typed is this message
+{
+    promise=$1
+    saves -p "$2"
+    shift 2
+    rm -f "$T/typed"
+    types "$@" 'until > ' 'type \x04'
+    check "$promise: the conversation ends with Ctrl-D" [ $? -eq 0 ]
+    check "$promise" same "$T/saved" "$T/typed"
+}
+if command -v python3 > /dev/null && python3 -c 'import pty' 2> /dev/null; then
+    line=$(printf 'word %.0s' $(seq 1300))
+    typed "a typed line may be of 6,500 bytes" "${line}Why?" 'until > ' "type ${line}Why?\\n"
+    typed "several lines that are pasted are one message" "$(printf 'One\ntwo\n\nthree?')" 'until > ' 'type One\ntwo\n\nthree?\n'
+    typed "and so are they where the terminal marks pastes" "$(printf 'One\ntwo')" 'until > ' 'type \x1b[200~One\rtwo\r\x1b[201~' 'wait 0.3' 'type \n'
+    line=$(printf 'word %.0s' $(seq 600))
+    typed "pasted lines of 15,000 bytes" "$(printf '%s\n' "$line" "$line" "$line" "$line" "$line" end)" 'until > ' \
+        "type $line\\n$line\\n$line\\n$line\\n$line\\nend\\n"
+    typed "characters, words and lines can be erased" "Wer ist da?" 'until > ' \
+        'type Nobody wants this\x15Wer was\xc3\xa4\xe2\x82\xac\x7f\x7f\x7fa\x17ist dort, or what\x17\x17\x17da?\n'
+    typed "arrows write nothing" "Who?" 'until > ' 'type W\x1b[D\x1b[1;5Ah\x1bOAo?\n'
+    typed "what is typed while the model is loaded is the first message" "Why?" 'type Why?\n' 'until > '
+    check "and is not mixed with what the program says" sh -c "tr -d '\r' < '$T/out' | grep -q '^> *Why?$' || tr -d '\r' < '$T/out' | grep -q '> .*Why?$'"
+    typed "Ctrl-D behind a message ends it, too" "Why?" 'until > ' 'type Why?' 'wait 0.2' 'type \x04'
+    types 'until > ' 'type Hello\n\x04'
+    check "Ctrl-D right behind a line ends the conversation behind its answer" [ $? -eq 0 ]
+    check "which is there" sh -c "[ \$(grep -c '> ' '$T/out') -eq 2 ]"
+    types 'until > ' 'type Hel' 'wait 0.2' 'type \x03'
+    check "Ctrl-C at the prompt ends the program, and the terminal is as it was before" [ $? -eq 130 ]
+    types 'until > ' 'type \n' 'until > ' 'type \n' 'until > ' 'type \x04'
+    check "an empty line asks nothing" [ $? -eq 0 ]
+    for columns in 80 30 16; do
+        { echo 'wait 4'; echo 'type \x03'; } | python3 tests/terminal.py $columns "$B/specdec" -m $TARGET -f "$T/long" -c 60000 -t 1 --isa scalar > "$T/out" 2> "$T/err"
+        check "Ctrl-C ends the reading of a prompt on a terminal of $columns columns" [ $? -eq 130 ]
+        check "whose bar is narrower than that" [ "$(tr '\r' '\n' < "$T/out" | grep '%$' | awk -v most=$columns 'length >= most' | wc -l)" -eq 0 ]
+        check "and was there, in plain words" sh -c "grep -q 'reading th' '$T/out'"
+    done
+else
+    skip "no python3 with terminals"
+fi
+
 check "programs name the chat formats that specdec.h has" [ "$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"/\1/p' tools/program.h | tr '|' '\n' | sort)" = \
     "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort -u)" ]
 run talk --chat-format nonsense -p hello

@@ -25,7 +25,7 @@ struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
     int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel;                  /* set by specdec_cancel */
+    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
     specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
 
     int context;                 /* tokens, at most */
@@ -162,6 +162,23 @@ static specdec_result specdec__stream_check_slide(const specdec_settings *settin
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
+}
+
+/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+static int specdec__stream_logprobs(const specdec *t)
+{
+    const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
+
+    return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
+}
+
+/* Checks how many of them settings ask for, of `most`. */
+static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
+{
+    if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.top_logprobs is %d: -1 to config.logprobs, which is "
+                         "%d", settings->top_logprobs, most);
 }
 
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
@@ -312,13 +329,12 @@ static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *to
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens another text begins with, too. */
-static int specdec__stream_common(const specdec *t, const specdec *other)
+/* How many of its first tokens, `most` at most, are tokens[most], too. */
+static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
-    const int most = specdec__min_int(t->count, other->count);
     int i = 0;
 
-    while (i < most && t->tokens[i] == other->tokens[i])
+    while (i < most && t->tokens[i] == tokens[i])
         i++;
     return i;
 }
