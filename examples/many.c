@@ -410,7 +410,7 @@ static void collect(work *w, job *j)
     j->stop = stops[result == SPECDEC_DONE ? specdec_stopped(j->text, NULL) : SPECDEC_STOP_CANCELLED];
     if (result == SPECDEC_DONE || interrupted)
         finish(w, j, NULL);
-    else if (result == SPECDEC_ERROR_CONTEXT && w->running > 1)
+    else if (result == SPECDEC_ERROR_FULL && w->running > 1)
         put_back(w, j);
     else if (result != SPECDEC_PENDING)
         finish(w, j, specdec_error_text(j->text));

@@ -69,8 +69,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.6.0"
-#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -96,10 +96,11 @@ extern "C" {
     X(ERROR_FORMAT, "a file does not hold what its format promises") \
     X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
     X(ERROR_MISMATCH, "two things do not belong together: target and draft, or a file and the model") \
-    X(ERROR_CONTEXT, "the text does not fit into the context") \
+    X(ERROR_CONTEXT, "the text does not fit into the context, whatever others hold") \
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
-    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense")
+    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
+    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -190,6 +191,8 @@ typedef struct specdec_settings {
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
                                                that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int top_logprobs;                       /* log-probabilities of tokens to come: with the k best, of config.logprobs
+                                               at most; 0: with all of those, -1: none are worked out */
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
@@ -271,8 +274,8 @@ typedef struct specdec_cluster {
 
 #define SPECDEC_MAX_TEXTS 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
-   cluster point to, must stay valid while the engine lives. */
+/* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
+   specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
@@ -283,6 +286,8 @@ typedef struct specdec_config {
     int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
+    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
+                                   64 to 256; -1: none. See specdec_drop_kept */
     int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
@@ -335,7 +340,9 @@ typedef struct specdec_config {
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
     X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
-    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too")
+    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
+    X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
     X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
@@ -344,6 +351,8 @@ typedef struct specdec_config {
     X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
     X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
     X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
+    X("kept", kept, INTEGER, -1, 1 << 16, NULL, \
+      "closed sequences whose beginnings are kept for others; 0: four for each, 64 to 256; -1: none (0)") \
     X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
     X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
     X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
@@ -430,7 +439,8 @@ SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, cons
 
    A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
    Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
+   engine that has ended, or one in which another thread is. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
    all that specdec_init would refuse without a look at the machine.
@@ -465,8 +475,8 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
 
    A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
-   begins with, too, is not read again. */
+   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
+   with, too, or has begun with before it was closed, is not read again. */
 
 /* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
@@ -478,6 +488,15 @@ SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
 /* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
    end the engine. */
 SPECDEC_DEF void specdec_close(specdec *text);
+
+/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
+   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
+   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
+   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
+   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+
+/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
+SPECDEC_DEF void specdec_drop_kept(specdec *engine);
 
 /* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
    with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
@@ -519,8 +538,8 @@ SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, 
    of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
-   ARGUMENT (this text is a child). */
+   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   text is a child). */
 SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
@@ -558,9 +577,9 @@ typedef struct specdec_text {
 } specdec_text;
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
-   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
+   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
+   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -602,9 +621,11 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
    max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
-/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
-   several texts is finished first. Callable from any thread and from signal handlers. The text stays as it was before
-   that call; going on is allowed. Until then it waits: specdec_rewind takes none back, closing the text does. */
+/* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
+   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
+   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
+   specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
@@ -619,18 +640,18 @@ typedef struct specdec_logprob {
     int32_t token;
     float logprob;
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
-    int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
+    int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0, or
-   the token had slid out of the text in a call that failed, and came back. */
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0,
+   settings.top_logprobs was -1, or the token had slid out of the text in a call that failed, and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
 /* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+   batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -655,7 +676,9 @@ typedef struct specdec_tree_count {
 
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
+    int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
+    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
@@ -677,6 +700,7 @@ typedef struct specdec_info {
     int threads, context, vocabulary, layers, embedding;
     int texts, open_texts;                       /* places for texts, and how many are taken */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
+    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
     int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     uint64_t products_per_token;                 /* multiply-adds in matrices */

@@ -109,7 +109,7 @@ static void plain_config(specdec_config *c)
     c->texts = 2;
     c->logprobs = 2;
     c->history = 64;
-    c->chat_format = "chatml";
+    c->chat_format = "llama2";
     c->settings.max_tokens = 8;
 }
 

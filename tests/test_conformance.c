@@ -68,7 +68,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     specdec__kernels kernels;
     specdec__pool pool;
     specdec__context c;
-    specdec__room room = {1, ROOM, ROOM, NODES, 2 * NODES};
+    specdec__room room = {1, ROOM, ROOM, NODES, 2 * NODES, 0};
     specdec__view view;
     specdec__arena arena = {NULL, 0, 0};
     int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;
@@ -584,6 +584,7 @@ static int open_rig_on(rig *g, int threads, const maker_recipe *recipe, int kv, 
         fprintf(stderr, "%s\n", error.text);
     CHECK(good);
     if (good) {
+        memset(&room, 0, sizeof room);
         room.views = 1;
         room.length = room.keys = length;
         room.most = most;

@@ -275,6 +275,9 @@ static const expected cases[] = {
     {NULL, "<s>", "{{ ((((((((1)))))))) }}", 0, 0, 0, "not understood", NULL},
     {NULL, "<s>", "{% for a in messages %}{% for b in messages * 9 %}{% endfor %}{% endfor %}", 0, 0, 0, "number", NULL},
     {NULL, "<s>", "{{ 'never ends }}", 0, 0, 0, "no end", NULL},
+    {NULL, "<s>", LOOP LOOP LOOP LOOP LOOP LOOP LOOP END END END END END END END, 0, 0, 0, "too long", NULL},
+    {NULL, "<s>", "{% macro a(x) %}{% for m in [1, 2, 3, 4, 5, 6, 7] %}{{ x }}{% endfor %}{% endmacro %}"
+                  "{{ a(a(a(a('xxxxxxxx')))) }}", 0, 0, 0, "too much", NULL},
     {NULL, "<s>", "{{ 1 % 0 }}", 0, 0, 0, "number", NULL},
     {NULL, "<s>", "{% set a = 'xxxxxxxxxxxxxxxx' %}{% for m in messages %}{% set a = a + a + a + a + a + a + a + a + a + a + a "
                   "+ a + a + a + a %}{% for n in [1, 2, 3] %}{{ a ~ a ~ a ~ a ~ a ~ a }}{% endfor %}{{ a ~ a ~ a ~ a ~ a ~ a ~ "

@@ -290,7 +290,7 @@ static int used_pages(const specdec *t)
 {
     const specdec__kv *kv = &t->engine->target.kv;
 
-    return kv->span[0].count - kv->span[0].free_count + kv->span[1].count - kv->span[1].free_count;
+    return kv->span[0].count - kv->span[0].free_count - kv->span[0].idle + kv->span[1].count - kv->span[1].free_count - kv->span[1].idle;
 }
 
 /* Text i of several, saved in the middle of what it does, goes on in any place; the others do not notice. */
@@ -686,7 +686,7 @@ static void test_full_cache(void)
     prompt(second, 100, 2);
     hand_out(second, 1, &of_one);
     before = save(m.first);
-    CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_ERROR_CONTEXT);
+    CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_ERROR_FULL);
     CHECK(strstr(specdec_error_text(m.first), "no room in the cache") != NULL);
     CHECK_EQUAL_INT(specdec_load(second, f.data, f.size), SPECDEC_OK); /* its own pages are room */
     CHECK(!try_file(m.first, &f, f.size, &before));

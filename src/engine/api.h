@@ -106,11 +106,12 @@ static specdec_result specdec__check_call(specdec *t, int given)
 
 /* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
    here. */
-static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_settings *settings, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
+    specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
-    return specdec__stream_check(settings, &stop, error);
+    return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
@@ -121,7 +122,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     specdec__engine_parts(e, arena);
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
+        (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
         (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
@@ -164,25 +165,30 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The others: one for each model. */
+/* The others: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int count, size_t *bytes, specdec_error *error)
+                                                                int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
-    own[count] = &model;
-    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
-                                           : specdec__measure_parts(config, own, bytes, error);
+    own[left - 1] = &model;
+    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
+                    : specdec__measure_parts(config, own, bytes, error);
 }
+
+/* Whether an engine opens the model of a source: it is given, and not prepared. */
+static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model *own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS] = {NULL};
+    int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    return specdec__measure_models(config, own, 0, bytes, error);
+    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    return specdec__measure_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -218,18 +224,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     return SPECDEC_OK;
 }
 
-void specdec_deinit(specdec *t)
-{
-    if (!t)
-        return;
-    specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
-    specdec__pool_deinit(&t->engine->pool);
-    specdec__engine_close(t->engine);
-}
-
-specdec_result specdec_serve(specdec *t)
+static specdec_result specdec__call_serve(specdec *t)
 {
     specdec__link *link = t ? t->engine->link : NULL;
     specdec_result result;
@@ -247,7 +242,7 @@ specdec_result specdec_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-specdec_result specdec_open(specdec *t, specdec **opened)
+static specdec_result specdec__call_open(specdec *t, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -263,25 +258,17 @@ specdec_result specdec_open(specdec *t, specdec **opened)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_fork(specdec *t, specdec **fork)
+static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
-}
-
-void specdec_close(specdec *t)
-{
-    if (!t || !t->open)
-        return;
-    specdec__engine_disown(t, 0);
-    specdec__engine_vacate(t);
 }
 
 specdec *specdec_child(specdec *t, int i)
@@ -387,7 +374,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
@@ -413,7 +400,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -425,7 +412,7 @@ specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *by
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -438,7 +425,7 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
                                size, &t->error);
 }
 
-specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -446,9 +433,11 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
     size_t count = 0;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
-    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
+    if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -497,28 +486,28 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
 }
 
-specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
 }
 
-specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
-specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
-specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
@@ -527,8 +516,8 @@ specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int coun
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
-                                     float *states)
+static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
+                                                  int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
     specdec__rows wanted = specdec__forward_wanted(0);
@@ -609,7 +598,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-specdec_result specdec_cut_stop(specdec *t)
+static specdec_result specdec__call_cut_stop(specdec *t)
 {
     specdec_result result = specdec__check_call(t, 1);
     const specdec__vocab *v;
@@ -638,7 +627,7 @@ specdec_result specdec_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
     const specdec__vocab *v;
@@ -706,7 +695,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-specdec_result specdec_work(specdec *t)
+static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
@@ -720,7 +709,7 @@ specdec_result specdec_work(specdec *t)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
     specdec_result result = specdec__check_call(t, tokens && count);
     int from;
@@ -801,9 +790,9 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     return result;
 }
 
-specdec_result specdec_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
 
-specdec_result specdec_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
 {
@@ -828,7 +817,7 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
-specdec_result specdec_rewind(specdec *t, int count)
+static specdec_result specdec__call_rewind(specdec *t, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
@@ -838,6 +827,8 @@ specdec_result specdec_rewind(specdec *t, int count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
         specdec__engine_disown(t, count);
+        if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+            specdec__engine_retain(t);
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
@@ -897,7 +888,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = pages->free_count * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
+    info->cache_kept = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
@@ -906,21 +898,24 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->products_per_token = m->weight_products;
 }
 
-const specdec_model *specdec_get_model(const specdec *t) { return t ? t->model : NULL; }
+const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
+    int most;
 
     if (result)
         return result;
     if (!t->logprobs || at < 0 || at >= t->handed_out || t->logprobs[at] > 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, t->handed_out,
-                             t->logprobs ? "it was not written" : "config.logprobs is 0");
+                             t->logprobs ? "it was not written, or without a log-probability" : "config.logprobs is 0");
     logprob->token = t->tokens[at];
     logprob->logprob = t->logprobs[at];
     logprob->best = t->best + (size_t)at * (size_t)t->best_count;
-    logprob->count = specdec__min_int(t->best_count, t->model->vocab_size);
+    most = specdec__min_int(t->best_count, t->model->vocab_size);
+    for (logprob->count = 0; logprob->count < most && logprob->best[logprob->count].token >= 0;)
+        logprob->count++;
     return SPECDEC_OK;
 }
 
@@ -942,7 +937,8 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
+                                           float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;

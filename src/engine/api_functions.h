@@ -20,7 +20,7 @@
 
 SPECDEC__FOR_SIZE
 
-specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
     specdec_result result = specdec__check_call(t, tree != NULL);
     specdec__engine *e;

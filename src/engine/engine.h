@@ -181,6 +181,12 @@ typedef struct specdec__guesser {
     int runs;                /* that were made for it since its turn came */
 } specdec__guesser;
 
+/* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
+typedef struct specdec__kept {
+    specdec__view view;
+    int32_t *tokens; /* (context): view.length of them count */
+} specdec__kept;
+
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
@@ -201,9 +207,12 @@ typedef struct specdec__engine {
     specdec__chooser chooser;
     specdec__chat chat;
     size_t memory_bytes;
+    int busy;                    /* a call is under way */
+    int ended;                   /* by specdec_deinit */
 
     specdec__room room;
     specdec *texts;              /* (room.views) */
+    specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
     specdec **members;           /* (member_count, at most room.views): the texts in the step under way */

@@ -322,17 +322,32 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 /* The table of texts, all of them free. */
 static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
-    specdec counted, *t;
     int i;
 
-    memset(&counted, 0, sizeof counted);
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        t = e->texts ? &e->texts[i] : &counted;
-        t->engine = e;
-        t->at = i;
-        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        if (!e->texts)
+            continue;
+        e->texts[i].engine = e;
+        e->texts[i].at = i;
+    }
+}
+
+/* The table of ended sequences whose beginnings are kept, all of them empty. */
+static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+{
+    specdec__kept counted, *kept;
+    int i;
+
+    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
+    for (i = 0; i < e->room.kept; i++) {
+        kept = e->kept ? &e->kept[i] : &counted;
+        specdec__context_view(&kept->view, &e->room, arena);
+        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
+        if (e->kept)
+            specdec__kv_add_kept(&e->target.kv, &kept->view);
     }
 }
 
@@ -449,6 +464,17 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     return SPECDEC_OK;
 }
 
+/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
+   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
+static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+{
+    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+
+    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+        return 0;
+    return specdec__min_int(most, room->keys / SPECDEC__KEYS);
+}
+
 /* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
    text, and the root that specdec_logits puts before them. */
 static void specdec__engine_room(specdec__engine *e)
@@ -463,12 +489,13 @@ static void specdec__engine_room(specdec__engine *e)
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
+    room->kept = specdec__engine_keeps(c, room);
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1, 2};
+    static const specdec__room none = {1, 1, 1, 1, 2, 0};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }
@@ -567,6 +594,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!specdec__in_cluster(c) || !c->cluster->rank)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
+    specdec__engine_kept(e, arena);
     specdec__engine_show(e);
     if (specdec__in_cluster(c))
         specdec__engine_link(e, arena);

@@ -20,7 +20,7 @@
 SPECDEC__FOR_SIZE
 
 /* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
+   descend from its own, these get their places. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
                                                             int cancelled, specdec_error *error)
 {
@@ -39,7 +39,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     }
     stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
     if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
+        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
     batch = specdec__forward_alone(c, stage->view, order->first, end);

@@ -305,7 +305,7 @@ static specdec_result specdec__save_check(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
-specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
     specdec_result result = specdec__save_check(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -395,7 +395,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
                                 (int)field[SPECDEC__SAVE_KEYS]))
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room in the cache, which all texts share, for "
+            return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
 }
@@ -465,7 +465,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->prompted_at = 0;
 }
 
-specdec_result specdec_load(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
     specdec_result result = specdec__save_check(t, data != NULL);
     const unsigned char *held, *tokens;
@@ -489,6 +489,7 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
     if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_disown(t, 0);
+    specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
     specdec__stream_set(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);

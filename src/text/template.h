@@ -27,7 +27,8 @@ enum {
     SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
     SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
     SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
-    SPECDEC__TEMPLATE_STEPS = 50000, /* tags and operands */
+    SPECDEC__TEMPLATE_STEPS = 20000, /* tags, operands, and each 64 bytes that are read or compared */
+    SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
     SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
 };
 
@@ -137,6 +138,15 @@ static void specdec__template_garbled(specdec__template *t)
     specdec__template_fail(t, "it has an expression that is not understood",
                            specdec__template_bytes(t->text.data + t->at, t->end - t->at < 24 ? t->end - t->at : 24));
     t->skip = skip;
+}
+
+/* Counts a step that reads so many bytes. */
+static void specdec__template_step(specdec__template *t, size_t bytes)
+{
+    bytes = bytes / 64 + 1;
+    t->steps += bytes < SPECDEC__TEMPLATE_STEPS ? (int)bytes : (int)SPECDEC__TEMPLATE_STEPS;
+    if (t->steps > SPECDEC__TEMPLATE_STEPS && !t->failed)
+        t->failed = "it takes too long";
 }
 
 /* Memory for strings and lists; NULL, and the run has ended, when there is none left. */
@@ -272,6 +282,7 @@ static specdec__bytes specdec__template_name(specdec__template *t)
 
     while (!digit && t->at < t->end && specdec__template_letter(t->text.data[t->at]))
         t->at++;
+    specdec__template_step(t, t->at - from);
     return specdec__template_bytes(t->text.data + from, t->at - from);
 }
 
@@ -287,7 +298,8 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specde
         t->at += t->text.data[t->at] == '\\' ? 2 : 1;
     if (t->at >= t->end)
         return specdec__template_fail(t, "a string has no end", specdec__template_bytes(NULL, 0));
-    out = t->skip ? NULL : (char *)specdec__template_take(t, t->at - from);
+    specdec__template_step(t, t->at - from);
+    out = t->skip || t->failed ? NULL : (char *)specdec__template_take(t, t->at - from);
     t->at++;
     if (out) {
         size_t i;
@@ -482,7 +494,8 @@ specdec__template_function(specdec__template *t, specdec__bytes name, const spec
 }
 
 /* A string without certain characters at its ends (1: the left, 2: the right). */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template_value value,
+static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template *t,
+                                                                         specdec__template_value value,
                                                                          const specdec__template_arguments *arguments,
                                                                          int ends)
 {
@@ -493,6 +506,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec
         set = (const char *)arguments->value[0].at;
         size = arguments->value[0].size;
     }
+    specdec__template_step(t, value.size * size);
     for (; ends & 1 && value.size && size && memchr(set, text[0], size); value.size--)
         text++;
     while (ends & 2 && value.size && size && memchr(set, text[value.size - 1], size))
@@ -509,6 +523,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec
     size_t count = 1, at = 0, found, i;
     specdec__template_value *out;
 
+    specdec__template_step(t, 2 * value.size * (by->size + 1));
     while (by->size && (found = specdec__template_search(&value, at, by)) < value.size) {
         count++;
         at = found + by->size;
@@ -533,6 +548,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specd
 
     if (!from->size || to->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_fail(t, "it replaces nothing", specdec__template_bytes(NULL, 0));
+    specdec__template_step(t, value.size * from->size);
     do {
         found = specdec__template_search(&value, at, from);
         part = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
@@ -557,11 +573,11 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec
     if (value.kind == SPECDEC__TEMPLATE_UNDEFINED && specdec__bytes_are(name, "trim"))
         return specdec__template_string("");
     if (is_string && (specdec__bytes_are(name, "strip") || specdec__bytes_are(name, "trim")))
-        return specdec__template_strip(value, arguments, 3);
+        return specdec__template_strip(t, value, arguments, 3);
     if (is_string && specdec__bytes_are(name, "lstrip"))
-        return specdec__template_strip(value, arguments, 1);
+        return specdec__template_strip(t, value, arguments, 1);
     if (is_string && specdec__bytes_are(name, "rstrip"))
-        return specdec__template_strip(value, arguments, 2);
+        return specdec__template_strip(t, value, arguments, 2);
     if (is_string && by_string && arguments->count == 1 && specdec__bytes_are(name, "split"))
         return specdec__template_split(t, value, first);
     if (is_string && by_string && arguments->count == 2 && specdec__bytes_are(name, "replace"))
@@ -813,8 +829,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specd
     specdec__bytes name;
     int dot;
 
-    if (++t->steps > SPECDEC__TEMPLATE_STEPS)
-        t->failed = "it takes too long";
+    specdec__template_step(t, 0);
     while (!t->failed) {
         if ((dot = specdec__template_accept(t, ".")) || specdec__template_accept(t, "|")) {
             const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
@@ -844,6 +859,7 @@ static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, cons
     const specdec__template_value *items = (const specdec__template_value *)in->at;
     size_t i;
 
+    specdec__template_step(t, in->size * (what->size + 1));
     if (in->kind == SPECDEC__TEMPLATE_STRING && what->kind == SPECDEC__TEMPLATE_STRING)
         return !what->size || specdec__template_search(in, 0, what) < in->size;
     if (in->kind == SPECDEC__TEMPLATE_MESSAGE)
@@ -951,6 +967,7 @@ static specdec__template_value specdec__template_expression(specdec__template *t
 
     t->skip++;
     specdec__template_binary(t, 0);
+    specdec__template_step(t, t->at - at);
     t->skip--;
     if (!specdec__template_accept(t, "if")) {
         if (t->skip)
@@ -1068,8 +1085,7 @@ static int specdec__template_tag(specdec__template *t, int write)
         t->at = tag + 2 + (dash == '-' || dash == '+');
         specdec__template_bound(t, (unsigned char)kind);
         specdec__template_close(t);
-        if (++t->steps > SPECDEC__TEMPLATE_STEPS)
-            t->failed = "it takes too long";
+        specdec__template_step(t, t->end - t->at + tag - from);
         if (kind != '#')
             return kind;
     }
@@ -1363,8 +1379,9 @@ static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specd
     t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
     t->arguments = t->sets = 0;
     t->failed = NULL;
-    if (text.size && memchr(text.data, '\r', text.size))
-        specdec__template_fail(t, "it has carriage returns", specdec__template_bytes(NULL, 0));
+    t->culprit = specdec__template_bytes(NULL, 0);
+    if (text.size > SPECDEC__TEMPLATE_LONGEST || (text.size && memchr(text.data, '\r', text.size)))
+        specdec__template_fail(t, "it is too long, or has carriage returns", specdec__template_bytes(NULL, 0));
     list = (specdec__template_value *)specdec__template_take(t, (size_t)count * sizeof *list);
     for (i = 0; list && i < count; i++)
         list[i] = specdec__template_of(SPECDEC__TEMPLATE_MESSAGE, &messages[i], 0);
