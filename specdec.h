@@ -34608,7 +34608,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
         return result;
-    if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
+    if ((result = specdec__call_cut_stop(t)) != SPECDEC_OK)
         return result;
     v = &t->model->vocab;
     out.text = t->engine->chat_text;
