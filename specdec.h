@@ -13997,7 +13997,7 @@ enum {
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
-static const struct specdec__vocab_mark {
+static const struct specdec__vocab_marked {
     const char *text;
     unsigned char kind, has, gap;
 } specdec__vocab_marks[] = {
@@ -14143,7 +14143,7 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 
 SPECDEC__FOR_SIZE
 /* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
-static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes text)
+static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
 
@@ -14159,7 +14159,7 @@ static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes 
 /* SPECDEC__MARK_... of a text in this vocabulary. */
 static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
+    const struct specdec__vocab_marked *row = specdec__vocab_mark_row(text);
     const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
     if (!row || (row->gap && v->gap[row->gap] >= 0))
@@ -15193,7 +15193,7 @@ static void specdec__vocab_survey(specdec__vocab *v)
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_mark *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+        const struct specdec__vocab_marked *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
 
         v->has |= row ? row->has : 0;
     }
@@ -15295,7 +15295,7 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
 /* Adds a token that ends texts, unless its text says that it does not. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
-    const struct specdec__vocab_mark *row =
+    const struct specdec__vocab_marked *row =
         id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
 
     if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
