@@ -1,10 +1,12 @@
 /* test_broken_files.c - files that contradict themselves are refused in words, and what files may spell in several ways is read
    alike: tensors that overlap, names that occur twice, facts that are missing, fused tensors, types and architectures that are
    not read. cc -O2 -pthread test_broken_files.c -lm, run from the repository's root; writes a few files below /tmp. */
+#define SPECDEC_CLUSTER
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
+#include "ranks.h"
 #include <math.h>
 #include <unistd.h>
 
@@ -42,6 +44,7 @@ static void end_maker(maker *m)
 enum { VOCAB = 301, NODES = 6 };
 
 static const char *isa; /* NULL: the best */
+static int threads = 1;
 
 /* Logits (NODES + 1, VOCAB) of a model in memory: first none, as there is no text, then those behind each token. */
 static specdec_result logits_with(const unsigned char *data, size_t size, const char *kv, int in_place, float *logits)
@@ -56,7 +59,7 @@ static specdec_result logits_with(const unsigned char *data, size_t size, const 
     memset(&c, 0, sizeof c);
     c.target.data = data;
     c.target.size = size;
-    c.threads = 2;
+    c.threads = threads;
     c.context = 64;
     c.kv = kv;
     c.weights_in_place = in_place;
@@ -519,6 +522,7 @@ static void test_not_numbers(void)
             const int quantised = (int)(k + a) % 2;
             maker *m = quantised ? new_quantised(architectures[a]) : new_maker(architectures[a]);
 
+            threads = a ? 1 : 2;
             if (maker_find_tensor(m, cases[k].tensor)) {
                 size_t place = cases[k].place;
 
@@ -532,6 +536,7 @@ static void test_not_numbers(void)
             }
             end_maker(m);
         }
+    threads = 1;
     CHECK(tried > 50);
     {
         maker *m = new_maker("llama");
@@ -654,6 +659,53 @@ static void test_sequences(void)
         free(block);
     }
     end_maker(m);
+}
+
+/* Ranks of a cluster, of which one has values that are no numbers, all end, with the same words. */
+static void test_ranks(void)
+{
+    static const struct { const char *tensor, *words; } cases[] = {
+        {"blk.0.ffn_norm.weight", "layer 0 on, its feed-forward"}, {"blk.1.attn_v.weight", "layer 1 on, its attention"},
+        {"blk.2.attn_norm.weight", "layer 2 on, its attention"}, {"output.weight", "logits are no numbers"}};
+    size_t k;
+
+    for (k = 0; k < SPECDEC__COUNT(cases); k++) {
+        maker *m = (maker *)malloc(sizeof *m);
+        party *c = (party *)calloc(1, sizeof *c);
+        maker_recipe r;
+        specdec_config config;
+        specdec_result result;
+        specdec_text piece;
+        const char *words;
+
+        TEST("a rank with values that are no numbers ends the answer with an error that names the layer");
+        memset(&r, 0, sizeof r);
+        r.layers = 3;
+        r.output_type = 1;
+        maker_begin(m, &r);
+        spoil(m, cases[k].tensor, 7, not_a_number);
+        maker_write(m);
+        memset(&config, 0, sizeof config);
+        config.target.data = m->file.data;
+        config.target.size = m->file.size;
+        config.threads = 1;
+        config.context = 64;
+        c->count = 3;
+        c->layers[0] = c->layers[1] = c->layers[2] = 1;
+        CHECK(start_cluster(c, &config, 5));
+        if (c->ranks[0].text) {
+            result = specdec_prompt(c->ranks[0].text, "a bc d", SPECDEC_WHOLE_STRING);
+            while (!result)
+                result = specdec_next(c->ranks[0].text, &piece);
+            words = specdec_error_text(c->ranks[0].text);
+            CHECK(result == SPECDEC_ERROR_FORMAT || result == SPECDEC_ERROR_PEER);
+            snprintf(failure.text, sizeof failure.text, "%s", words);
+            CHECK(names(cases[k].words));
+        }
+        end_cluster(c);
+        end_maker(m);
+        free(c);
+    }
 }
 
 /* --- several files ---------------------------------------------------------------------------------------------------- */
@@ -852,6 +904,7 @@ int main(void)
     test_not_numbers();
     test_cache_sizes();
     test_sequences();
+    test_ranks();
     test_parts();
     test_parts_wrong();
     return check_report("test_broken_files");
