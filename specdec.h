@@ -34,7 +34,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
+     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
 
    STEP BY STEP
 
@@ -50,16 +50,31 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
-     block. Of the caller's own stack, calls need at most 12 KB (optimised; 4 to 9 were measured, and 2.5 more at the
-     first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped
-     file kills the process that reads it (SIGBUS): replace model files by renaming new ones over them. Where that
-     cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
+     block. Of the caller's own stack, calls need at most 14 KB (optimised; 3 to 11 were measured, most when an engine
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB.
+     Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
+     they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
+     renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
+     examples/specdec.c does.
 
    THREADS
 
      config.threads of them, the caller's included. An engine, with all its texts, is used by one thread at a time;
-     specdec_cancel may come from any, and from signal handlers. Engines are independent of each other. Models made by
-     specdec_model_init are read-only: any number of threads may use one. Functions on arrays keep no state.
+     specdec_cancel may come from any, and from signal handlers. A call that comes while another one is under way, from
+     a second thread or from a hook, is refused with ERROR_ARGUMENT and changes nothing, not even the words of an error;
+     calls that close, drop or end do nothing then. Those that only tell something (specdec_tokens, specdec_get_info and
+     the like) are not checked. Engines are independent of each other. Models made by specdec_model_init are read-only:
+     any number of threads may use one. Functions on arrays keep no state.
+
+   WHAT MUST STAY VALID
+
+     Until specdec_deinit: the block; models and data of the sources (target, draft, heads), not their paths; the
+     cluster and what it points to; hooks.user_data; the biases of config.settings, for texts opened later. Until other
+     settings replace them, or the text is closed: the biases of specdec_set. All else of a config, and what other calls
+     are given, stop strings too, is read during that call alone. What the engine hands out stays as it is: a piece,
+     tokens and log-probabilities until the next call on that text; error words until a call fails; names in
+     specdec_info and a model's until specdec_deinit. After that, as long as the block lies there untouched, calls are
+     refused with ERROR_ARGUMENT, and a second specdec_deinit does nothing.
 
    DETERMINISM
 
@@ -78,17 +93,17 @@
 
      >>base/ base os pool lane op
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
-         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
+         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save */
+         api api_model api_functions fields save enter */
 
 #ifndef SPECDEC__ISA
 
@@ -98,6 +113,9 @@
 #pragma clang diagnostic ignored "-Wunknown-warning-option" /* each of them came with some version */
 #pragma clang diagnostic ignored "-Wpadded"
 #pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#ifdef __cplusplus
+#pragma clang diagnostic ignored "-Wc++98-compat-pedantic" /* C++11 */
+#endif
 #endif
 
 /* strict -std=c99 hides POSIX; these must come before the first system header. */
@@ -124,8 +142,9 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
-   SPECDEC_FREESTANDING  the first three and SPECDEC_NO_ENCODERS at once; what gcc -Os makes of C then has no tables for
-                       unwinding in memory either
+   SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 6 KB less
+   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS, SPECDEC_NO_TEMPLATES and SPECDEC_NO_NAMES at once; what
+                       gcc -Os makes of C then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
    SPECDEC_NO_NEON32, SPECDEC_NO_RVV
                        without that instruction set: a processor that has it uses the best of the others. NEON32 is that
@@ -136,7 +155,8 @@ extern "C" {
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
+   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -156,8 +176,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.6.0"
-#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -183,10 +203,11 @@ extern "C" {
     X(ERROR_FORMAT, "a file does not hold what its format promises") \
     X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
     X(ERROR_MISMATCH, "two things do not belong together: target and draft, or a file and the model") \
-    X(ERROR_CONTEXT, "the text does not fit into the context") \
+    X(ERROR_CONTEXT, "the text does not fit into the context, whatever others hold") \
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
-    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense")
+    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
+    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -232,7 +253,8 @@ typedef struct specdec_hooks {
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
+       lacks may spoil the text. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
@@ -261,17 +283,26 @@ typedef struct specdec_sampling {
     int bias_count;
 } specdec_sampling;
 
-#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+#define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
+#define SPECDEC_STOP_BYTES 2048 /* of so many bytes in all */
+#define SPECDEC_END_TOKENS 8    /* at once */
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
-   settings replace it. */
+/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
+   until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
-                                               others, and the text goes on (see specdec_tokens); 0: it ends */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
+                                               others, of which there must be two, and the text goes on (see
+                                               specdec_tokens); 0: it ends */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
+                                               that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int top_logprobs;                       /* log-probabilities of tokens to come: with the k best, of config.logprobs
+                                               at most; 0: with all of those, -1: none are worked out */
+    int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
+                                               unknown ids are skipped */
+    int end_token_count;
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -285,6 +316,10 @@ typedef struct specdec_settings {
     X(HEADS, heads, "heads") \
     X(TRIFORCE, recall, "triforce") \
     X(NGRAM, ngram, "ngram")
+
+/* Their names, in the order of specdec_drafting. */
+#define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
+#define SPECDEC_DRAFTINGS "auto|off" SPECDEC_DRAFTERS(SPECDEC__DRAFTER_NAME)
 
 /* Where guesses come from. */
 typedef enum specdec_drafting {
@@ -325,7 +360,8 @@ typedef enum specdec_policy {
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take; 0: none is */
+    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
+                          long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
     void *user_data;
     /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -337,10 +373,16 @@ typedef struct specdec_cluster {
 } specdec_cluster;
 
 #define SPECDEC_MAX_LOGPROBS 64
+
+/* How conversations are put. */
+#define SPECDEC_CHAT_FORMATS \
+    "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
+    "deepseek-r1"
+
 #define SPECDEC_MAX_TEXTS 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
-   cluster point to, must stay valid while the engine lives. */
+/* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
+   specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
@@ -351,6 +393,8 @@ typedef struct specdec_config {
     int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
+    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
+                                   64 to 256; -1: none. See specdec_drop_kept */
     int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
@@ -363,8 +407,7 @@ typedef struct specdec_config {
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* zephyr, chatml, chatml-think, llama2, llama3, mistral, mistral-v3, mistral-v7, gemma,
-                                   phi3, phi4, phi4-mini, granite, tulu, deepseek-r1; NULL: as the model says */
+    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: as the model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -372,25 +415,148 @@ typedef struct specdec_config {
     specdec_policy policy;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
-    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
+                                   to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
     const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
     specdec_hooks hooks;
 } specdec_config;
 
+/* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
+
+   X(name, member, kind, low, high, words, help): a member of specdec_settings, or of specdec_config, and the name and
+   kind of text that sets it. Whole and real numbers lie in [low, high], or are 0: the default. words: the texts that
+   are taken, in the order of the enumeration. Strings stay the caller's, and must stay valid until the configuration or
+   the settings are used. POINTER: no text can be that. Every member has a row. */
+#define SPECDEC_SETTINGS_FIELDS(X) \
+    X("temperature", sampling.temperature, REAL, 0, 1e6, NULL, \
+      "temperature; 0: greedy, always the most probable token (0)") \
+    X("top_k", sampling.top_k, INTEGER, 0, 1 << 24, NULL, "sample among the N best tokens; 0: off (0)") \
+    X("top_p", sampling.top_p, REAL, 0, 1, NULL, "sample among the best that hold this probability; 0 or 1: off (1)") \
+    X("min_p", sampling.min_p, REAL, 0, 1, NULL, "not below this share of the best one's probability; 0: off (0)") \
+    X("repetition_penalty", sampling.repetition_penalty, REAL, 0, 1e6, NULL, "against repetition; 0 or 1: off (1)") \
+    X("repetition_window", sampling.repetition_window, INTEGER, -1, 1 << 24, NULL, \
+      "tokens it looks back; -1: all (64)") \
+    X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
+    X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
+    X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
+      "tokens after a prompt, at most; 0: as many as the context holds (0)") \
+    X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
+      "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
+    X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
+    X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
+    X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
+    X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
+
+#define SPECDEC_CONFIG_FIELDS(X) \
+    X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
+      "threads; 0: all processors, fewer for small models (0)") \
+    X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
+    X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
+    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
+    X("kept", kept, INTEGER, -1, 1 << 16, NULL, \
+      "closed sequences whose beginnings are kept for others; 0: four for each, 64 to 256; -1: none (0)") \
+    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
+    X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
+    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
+    X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
+    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
+    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+      "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
+    X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
+    X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
+    X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
+    X("isa", isa, WORD, 0, 0, NULL, "instruction set, see specdec-info; the text is the same with all (the best)") \
+    X("chat_format", chat_format, NAME, 0, 0, SPECDEC_CHAT_FORMATS, "how a conversation is put (as the model says)") \
+    X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
+      "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
+    X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
+      "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
+      "by the model itself; repetition (auto)") \
+    X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
+      "how draft tokens are accepted (coupled: the text of plain decoding)") \
+    X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
+      "trees of a draft: from tables, or grown from its probabilities (auto)") \
+    X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
+      "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
+    X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
+      "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
+    X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
+      "its levels; as many as tokens: a chain; 0: 5, auto: up to 12 (0)") \
+    X("target", target.path, FILE, 0, 0, NULL, "the model: a GGUF file") \
+    X("target.copy", target.copy, SWITCH, 0, 1, NULL, \
+      "model files are read, not mapped: more memory, but they may change meanwhile") \
+    X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
+    X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
+    X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
+    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.size", draft.size, POINTER, 0, 0, NULL, "as of target") \
+    X("heads", heads.path, FILE, 0, 0, NULL, "heads trained for the model: an MLP speculator, Medusa, EAGLE-3") \
+    X("heads.copy", heads.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("heads.model", heads.model, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.data", heads.data, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.size", heads.size, POINTER, 0, 0, NULL, "as of target") \
+    X("cluster", cluster, POINTER, 0, 0, NULL, "where the target's layers lie") \
+    X("hooks", hooks, POINTER, 0, 0, NULL, "functions that are called")
+
+typedef enum specdec_field_kind {
+    SPECDEC_FIELD_INTEGER, /* an int, or int32_t */
+    SPECDEC_FIELD_REAL,    /* a float: digits with a decimal point and an exponent, in every locale */
+    SPECDEC_FIELD_SEED,    /* a uint64_t */
+    SPECDEC_FIELD_SWITCH,  /* an int: "1", "on", "true" or "0", "off", "false" */
+    SPECDEC_FIELD_CHOICE,  /* an enumeration: one of the words */
+    SPECDEC_FIELD_NAME,    /* a string: one of the words */
+    SPECDEC_FIELD_WORD,    /* a string */
+    SPECDEC_FIELD_FILE,    /* a path */
+    SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_POINTER  /* not from a text */
+} specdec_field_kind;
+
+/* A row of these tables. */
+typedef struct specdec_field {
+    const char *name;
+    specdec_field_kind kind;
+    int settings;    /* not 0: of specdec_settings */
+    size_t at, size; /* bytes of the member in a specdec_config: from its beginning, and how many */
+    double low, high;
+    const char *words, *help;
+} specdec_field;
+
+/* The i-th field, those of specdec_settings first; NULL behind the last. */
+SPECDEC_DEF const specdec_field *specdec_get_field(int i);
+
+/* Sets a field by its name from a text; NULL: to the default, which is what {0} has. Names of settings are those of
+   config.settings, too. Errors: ARGUMENT, with words for people; nothing is changed then. */
+SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text,
+                                              specdec_error *error);
+SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                                specdec_error *error);
+
 /* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
 
    A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
    Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
+   engine that has ended, or one in which another thread is. */
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
+   all that specdec_init would refuse without a look at the machine.
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
 /* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
-   token), SYSTEM, CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
+   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -398,7 +564,8 @@ SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
-   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
+   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
+   CANCELLED by specdec_cancel: the cluster then goes on no more, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */
@@ -409,14 +576,14 @@ SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
    are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. */
+/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
 
    A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
-   begins with, too, is not read again. */
+   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
+   with, too, or has begun with before it was closed, is not read again. */
 
 /* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
@@ -428,6 +595,15 @@ SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
 /* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
    end the engine. */
 SPECDEC_DEF void specdec_close(specdec *text);
+
+/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
+   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
+   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
+   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
+   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+
+/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
+SPECDEC_DEF void specdec_drop_kept(specdec *engine);
 
 /* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
    with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
@@ -462,15 +638,15 @@ SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, 
 /* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
    target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
    hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   what lies in the caller's memory: stop strings and biases. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
+   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
 SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file in the place of this one, of which stop strings and biases stay. If these are those of
-   the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
+/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
+   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
-   ARGUMENT (this text is a child). */
+   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   text is a child). */
 SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
@@ -479,6 +655,10 @@ SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t 
    other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
    most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
+   for text that comes from strangers. */
+SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
 
 /* The same with token ids. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
@@ -489,11 +669,12 @@ typedef struct specdec_message {
     specdec_role role;
     const char *text;
     size_t length; /* or SPECDEC_WHOLE_STRING */
+    int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
-   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   token of the context. A conversation that begins without a system message gets the one that the model's template has
+   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -503,9 +684,9 @@ typedef struct specdec_text {
 } specdec_text;
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
-   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
+   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
+   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -529,6 +710,13 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
+/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
+   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
+   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
+   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
+   changed then. */
+SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
+
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
    those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
    anew, as a prompt is, and the text goes on as one that was given just that: positions, of noise too, count from the
@@ -540,9 +728,11 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
    max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
-/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
-   several texts is finished first. Callable from any thread and from signal handlers. The text stays as it was before
-   that call; going on is allowed. Until then it waits: specdec_rewind takes none back, closing the text does. */
+/* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
+   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
+   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
+   specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
@@ -557,18 +747,18 @@ typedef struct specdec_logprob {
     int32_t token;
     float logprob;
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
-    int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
+    int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0, or
-   the token had slid out of the text in a call that failed, and came back. */
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0,
+   settings.top_logprobs was -1, or the token had slid out of the text in a call that failed, and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
 /* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+   batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -593,7 +783,9 @@ typedef struct specdec_tree_count {
 
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
+    int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
+    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
@@ -615,6 +807,7 @@ typedef struct specdec_info {
     int threads, context, vocabulary, layers, embedding;
     int texts, open_texts;                       /* places for texts, and how many are taken */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
+    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
     int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
@@ -650,6 +843,37 @@ SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t le
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
+
+/* Messages, and the format in which a model reads them. */
+typedef struct specdec_conversation {
+    const char *chat_format; /* NULL: as the model says */
+    const specdec_message *messages;
+    int count;
+} specdec_conversation;
+
+/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
+
+/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
+   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
+   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                               int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                               specdec_error *error);
+
+/* What a token is; they add up. */
+enum {
+    SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
+    SPECDEC_TOKEN_END = 2,          /* ends an answer */
+    SPECDEC_TOKEN_BEGIN = 4,        /* begins texts */
+    SPECDEC_TOKEN_USER_DEFINED = 8, /* is text that is always this token, wherever it is spelled */
+    SPECDEC_TOKEN_BYTE = 16,        /* stands for a byte that is in no other token */
+    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for what has no token */
+    SPECDEC_TOKEN_UNUSED = 64
+};
+
+/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
 /* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
@@ -954,6 +1178,49 @@ typedef struct specdec_model_info {
 /* Valid while the model is. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
 
+/* ---- Is this header that of the implementation? ------------------------------------------------------------------
+
+   A program that was compiled with the header of one version and linked with another one's object would hand over
+   structures of other sizes. So the four calls that take a configuration are macros, too: they hand over the version
+   and the layout that the caller was compiled with, and a difference is SPECDEC_ERROR_MISMATCH, before anything else is
+   read. Bindings that call the functions ask specdec_check_layout or specdec_size_of first. */
+
+#define SPECDEC_STRUCTURES(X) \
+    X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
+    X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
+    X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
+    X(specdec_conversation) X(specdec_field)
+
+/* Version, sizes and the places of a configuration's members, as one number. */
+#define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
+#define SPECDEC__PLACE(name, member, kind, low, high, words, help) +offsetof(specdec_config, member)
+#define SPECDEC__PLACE_OF_SETTINGS(name, member, kind, low, high, words, help) \
+    +offsetof(specdec_config, settings.member)
+#define SPECDEC_LAYOUT \
+    ((UINT64_C(1) << 32) * SPECDEC_VERSION_NUMBER SPECDEC_STRUCTURES(SPECDEC__SQUARE) \
+         SPECDEC_SETTINGS_FIELDS(SPECDEC__PLACE_OF_SETTINGS) SPECDEC_CONFIG_FIELDS(SPECDEC__PLACE))
+
+/* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
+SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
+
+/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
+SPECDEC_DEF size_t specdec_size_of(const char *structure);
+
+SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                         specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config,
+                                                void *memory, size_t bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config,
+                                                               size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model,
+                                                      const specdec_config *config, void *memory, size_t bytes,
+                                                      specdec_error *error);
+
+#define specdec_memory_needed(...) specdec_checked_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_init(...) specdec_checked_init(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_memory_needed(...) specdec_checked_model_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_init(...) specdec_checked_model_init(SPECDEC_LAYOUT, __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif
@@ -971,6 +1238,12 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 /* =====================================================================================================================
  * >>base/begin: warnings and compiler options for everything below; >>base/end restores them.
  * ================================================================================================================== */
+
+/* Beside the implementation, callers have its structures. */
+#undef specdec_memory_needed
+#undef specdec_init
+#undef specdec_model_memory_needed
+#undef specdec_model_init
 
 /* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
    underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
@@ -1121,6 +1394,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
+/* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
+   cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
+#if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)
+#define SPECDEC__UNSANITIZED
+#else
+#define SPECDEC__UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
+#endif
 /* What stands between these two runs once for a model, an engine or a call. gcc builds it for size, and without what
    moves values out of loops, doubles code to save a jump and restores registers before each last call: that makes code
    longer. On 32-bit ARM it would forget to align strings that other functions, built for speed, take to be aligned. */
@@ -1162,6 +1442,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__CHATS 0
 #else
 #define SPECDEC__CHATS 1
+#endif
+
+/* Whether chat templates are read, to see of which format they are. */
+#if defined(SPECDEC_NO_CHAT) || defined(SPECDEC_NO_TEMPLATES) || defined(SPECDEC_FREESTANDING)
+#define SPECDEC__TEMPLATES 0
+#else
+#define SPECDEC__TEMPLATES 1
 #endif
 
 /* Whether drafts that read the target's states are there. */
@@ -1632,7 +1919,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
 specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 {
-    char line[160];
+    char line[200];
     specdec__writer w = specdec__writer_to(line, sizeof line);
     va_list arguments;
 
@@ -1664,6 +1951,9 @@ SPECDEC__FOR_SPEED
 #endif
 #ifndef SPECDEC_NO_ENCODERS
 #define SPECDEC_NO_ENCODERS
+#endif
+#ifndef SPECDEC_NO_NAMES
+#define SPECDEC_NO_NAMES
 #endif
 #endif
 
@@ -1769,7 +2059,10 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
    the end, -1 on failure. specdec__os_view maps the first bytes, at an address or, NULL, anywhere; NULL on failure.
    specdec__os_room finds addresses for so many bytes that nobody uses. specdec__os_unview ends all mappings in a range.
-   specdec__os_why writes into text[size] what the system says about the last failure. */
+   specdec__os_why writes into text[size] what the system says about the last failure.
+
+   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
+   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
 
 #ifdef SPECDEC_NO_FILES
 #define SPECDEC__FILES 0
@@ -1779,6 +2072,11 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 
 #define SPECDEC__OS_WHY 160     /* bytes of what a system says, at most */
 #define SPECDEC__OS_GRAIN 65536 /* of this mappings side by side begin at multiples, on every system */
+
+#if defined(SPECDEC_NO_FILES) || defined(_WIN32)
+static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
+static void specdec__os_large_pages(void *data, size_t size) { (void)data, (void)size; }
+#endif
 
 #if defined(SPECDEC_NO_FILES)
 #elif defined(_WIN32)
@@ -1905,6 +2203,38 @@ static unsigned char *specdec__os_room(size_t size)
 static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
 
 static void specdec__os_close(specdec__os_file file) { close(file); }
+
+/* Hands a hint to the system, which may decline it, about the pages that end inside data[size]. */
+static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, int hint)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
+    const uintptr_t from = at & ~(page - 1), end = (at + size) & ~(page - 1);
+
+#if defined(MADV_DONTNEED)
+    if (from < end)
+        madvise((void *)from, end - from, hint);
+#else
+    (void)from, (void)end, (void)hint;
+#endif
+}
+
+static void specdec__os_give_back(const void *data, size_t size)
+{
+#if defined(MADV_DONTNEED)
+    specdec__os_advise(data, size, MADV_DONTNEED);
+#else
+    (void)data, (void)size;
+#endif
+}
+
+static void specdec__os_large_pages(void *data, size_t size)
+{
+#if defined(MADV_HUGEPAGE)
+    specdec__os_advise(data, size, MADV_HUGEPAGE);
+#else
+    (void)data, (void)size;
+#endif
+}
 
 static void specdec__os_why(char *text, size_t size)
 {
@@ -3573,14 +3903,15 @@ SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specde
     }
 }
 
-/* The smallest of 0 and the values, and the largest of the values. count is a multiple of 8; NaNs do not count. */
-SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float *low, float *high)
+/* The smallest of `start` and the values, and the largest of the values. count is a multiple of 8; NaNs do not
+   count. */
+SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float start, float *low, float *high)
 {
     float lows[8], highs[8];
     int i, k;
 
     for (k = 0; k < 8; k++) {
-        lows[k] = 0;
+        lows[k] = start;
         highs[k] = specdec__float_from_bits(0xFF800000u);
     }
     for (i = 0; i < count; i += 8)
@@ -3603,7 +3934,7 @@ SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count,
     float low, high;
     int i;
 
-    specdec__quant_extent(count, values, &low, &high);
+    specdec__quant_extent(count, values, 0, &low, &high);
     if (!(high >= -low) || high == 0)
         return low;
     for (i = 0; high == -low && values[i] != low && values[i] != high; i++) {
@@ -3777,6 +4108,7 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
    rounding; most lie near either end of the range. With 5.1 and 3, for Q4_0, values that were IQ2_XXS before (8, 25, 43
    times a scale) fall almost on whole codes. */
 static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
+static const float specdec__quant_peaks_q5_0[] = {-16.8f, -16.4f, -16, -15.6f, -15.2f, 14.2f, 14.6f, 15, 15.4f, 15.8f};
 static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
 /* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], the best of several tries.
@@ -3805,22 +4137,78 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
-/* Q4_0: the best scale of those tried. */
+/* Weights of 32 values: |value| plus 1.25 times their mean, so that large values are met better, yet none is given up.
+   (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL divergence, at four bits.) Returns 0 for values
+   that are not finite. */
+SPECDEC__INLINE int specdec__quant_weigh(const float *values, float *weights)
+{
+    double base = 0;
+    int i;
+
+    for (i = 0; i < 32; i++)
+        base += (double)(values[i] < 0 ? -values[i] : values[i]);
+    base = specdec__product(base, 1.25 / 32);
+    for (i = 0; i < 32; i++)
+        weights[i] = (float)(base + (double)(values[i] < 0 ? -values[i] : values[i]));
+    return base - base == 0;
+}
+
+/* 32 values to codes in [-half, half) and their scale d, a half float: the best of those tried. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const float *values, int half,
+                                                                           const float *peaks, int tries,
+                                                                           unsigned char *d, unsigned char *codes)
+{
+    specdec__pair value[16], weight[16], weighted[16];
+    float weights[32];
+    int i;
+
+    specdec__quant_weigh(values, weights);
+    specdec__quant_widen(16, values, value);
+    specdec__quant_widen(16, weights, weight);
+    for (i = 0; i < 16; i++)
+        weighted[i] = weight[i] * value[i];
+    specdec__store_u16(d, specdec__f16_from_float(specdec__quant_fit_scale(16, value, weight, weighted, -half, half - 1,
+                                                                           peaks, tries,
+                                                                           specdec__quant_peak(32, values))));
+    specdec__quant_codes(16, -half, half - 1, specdec__quant_inverse(specdec__load_f16(d)), value, codes);
+}
+
+/* Q4_0: codes from -8 to 7. */
 static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
-    specdec__pair wide[16];
     unsigned char codes[32];
-    float scale;
     int i;
 
-    specdec__quant_widen(16, values, wide);
-    scale = specdec__quant_fit_scale(16, wide, NULL, wide, -8, 7, specdec__quant_peaks_q4_0, 12,
-                                     specdec__quant_peak(32, values));
-    specdec__store_u16(to->d, specdec__f16_from_float(scale));
-    specdec__quant_codes(16, -8, 7, specdec__quant_inverse(specdec__load_f16(to->d)), wide, codes);
+    specdec__quant_scaled_codes(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
+}
+
+/* 32 codes of 5 bits: the lower four of code i and of code i + 16 into nibbles[i], the fifth into bit i of a word. */
+static void specdec__quant_pack_five_bits(const unsigned char *codes, unsigned char *high, unsigned char *nibbles)
+{
+    uint32_t bits = 0;
+    int i;
+
+    for (i = 0; i < 32; i++)
+        bits |= (uint32_t)(codes[i] >> 4 & 1) << i;
+    specdec__store_u32(high, bits);
+    for (i = 0; i < 16; i++)
+        nibbles[i] = (unsigned char)((codes[i] & 15) | (codes[i + 16] & 15) << 4);
+}
+
+/* Q5_0: codes from -16 to 15. */
+static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsigned char *block)
+{
+    specdec__block_q5_0 *to = (specdec__block_q5_0 *)(void *)block;
+    unsigned char codes[32];
+    int i;
+
+    specdec__quant_scaled_codes(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = (unsigned char)(codes[i] + 16);
+    specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
 /* The scale of a group of Q6_K (16 values). Weights are squared values: large values must be met best. */
@@ -3870,26 +4258,23 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
     }
 }
 
-/* Scale s and minimum m, both >= 0, that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes
-   0..15. Weights are |value| plus 1.25 times their mean. */
-SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, float *scale_out, float *minimum_out)
+/* Scale s >= 0 and minimum m that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes from 0
+   to highest. m >= 0, unless it is free to be anything. */
+SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, int highest, int is_free,
+                                                         float *scale_out, float *minimum_out)
 {
     float low, high, above[32], weights[32];
-    double base = 0, sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_TRIES];
+    double sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_TRIES];
     specdec__pair value[16], weight[16], weighted[16];
     specdec__quant_trial s;
-    int i, t;
+    int i, t, is_finite = specdec__quant_weigh(values, weights);
 
-    specdec__quant_extent(32, values, &low, &high);
-    for (i = 0; i < 32; i++)
-        base += (double)(values[i] < 0 ? -values[i] : values[i]);
-    base = specdec__product(base, 1.25 / 32);
+    specdec__quant_extent(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
     *scale_out = 0;
     *minimum_out = -low;
-    if (!(high > low) || !(base - base == 0))
+    if (!(high > low) || !is_finite)
         return;
     for (i = 0; i < 32; i++) {
-        weights[i] = (float)(base + (double)(values[i] < 0 ? -values[i] : values[i]));
         above[i] = values[i] - low;
         sum += (double)weights[i];
         value_sum += (double)weights[i] * (double)values[i];
@@ -3899,9 +4284,9 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, fl
     specdec__quant_widen(16, above, value);
     for (i = 0; i < 16; i++)
         weighted[i] *= weight[i];
-    for (t = 0; t < 12; t++) /* 14 to 16, which comes twice */
-        inverse[t] = (double)(140 + 2 * specdec__min_int(t, 10)) / 10 / ((double)high - (double)low);
-    specdec__quant_try(16, value, weight, weighted, 0, 15, 12, inverse, &s);
+    for (t = 0; t < 12; t++) /* from highest - 1 to highest + 1, which comes twice */
+        inverse[t] = (double)(10 * highest - 10 + 2 * specdec__min_int(t, 10)) / 10 / ((double)high - (double)low);
+    specdec__quant_try(16, value, weight, weighted, 0, highest, 12, inverse, &s);
     for (t = 0; t < 12; t++) {
         double all = specdec__product(sum, s.code_code[t]), rest = all - specdec__product(s.code[t], s.code[t]);
         double scale = 0, minimum = -1, gain;
@@ -3910,12 +4295,12 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, fl
             scale = (specdec__product(sum, s.code_value[t]) - specdec__product(value_sum, s.code[t])) / rest;
             minimum = (specdec__product(scale, s.code[t]) - value_sum) / sum;
         }
-        if (minimum < 0 && s.code_code[t] > 0) {
+        if (!is_free && minimum < 0 && s.code_code[t] > 0) {
             minimum = 0;
             scale = s.code_value[t] / s.code_code[t];
         }
         gain = specdec__product(scale, s.code_value[t]) - specdec__product(minimum, value_sum);
-        if (gain > best && scale > 0 && minimum >= 0) {
+        if (gain > best && scale > 0 && (is_free || minimum >= 0)) {
             best = gain;
             *scale_out = (float)scale;
             *minimum_out = (float)minimum;
@@ -3923,7 +4308,48 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, fl
     }
 }
 
-/* Packs eight 6-bit scales and minimums into the 12 bytes of Q4_K. */
+/* 32 values to codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code + minimum. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const float *values, int highest,
+                                                                           unsigned char *d, unsigned char *minimum,
+                                                                           unsigned char *codes)
+{
+    specdec__pair above[16], lowest;
+    float scale, below;
+    int i;
+
+    specdec__quant_fit_affine(values, highest, 1, &scale, &below);
+    specdec__store_u16(d, specdec__f16_from_float(scale));
+    specdec__store_u16(minimum, specdec__f16_from_float(-below));
+    lowest = specdec__quant_both(specdec__load_f16(minimum));
+    specdec__quant_widen(16, values, above);
+    for (i = 0; i < 16; i++)
+        above[i] -= lowest;
+    specdec__quant_codes(16, 0, highest, specdec__quant_inverse(specdec__load_f16(d)), above, codes);
+}
+
+/* Q4_1: the best scale and minimum of the block. */
+static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsigned char *block)
+{
+    specdec__block_q4_1 *to = (specdec__block_q4_1 *)(void *)block;
+    unsigned char codes[32];
+    int i;
+
+    specdec__quant_affine_codes(values, 15, to->d, to->minimum, codes);
+    for (i = 0; i < 16; i++)
+        to->nibbles[i] = (unsigned char)(codes[i] | codes[i + 16] << 4);
+}
+
+/* Q5_1: the same with five bits. */
+static SPECDEC__UNUSED void specdec__quant_encode_q5_1(const float *values, unsigned char *block)
+{
+    specdec__block_q5_1 *to = (specdec__block_q5_1 *)(void *)block;
+    unsigned char codes[32];
+
+    specdec__quant_affine_codes(values, 31, to->d, to->minimum, codes);
+    specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
+}
+
+/* Packs eight 6-bit scales and minimums into the 12 bytes of Q4_K and Q5_K. */
 static void specdec__quant_pack_scales_k(const int *scales, const int *minimums, unsigned char *packed)
 {
     int i;
@@ -3935,32 +4361,60 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
-/* Q4_K: the best scale and minimum of every group, rounded to 6 bits. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+/* 256 values in eight groups to codes from 0 to highest: the best scale and minimum of every group, rounded to 6 bits,
+   in units of d and dmin, half floats. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const float *values, int highest,
+                                                                          unsigned char *d_out, unsigned char *dmin_out,
+                                                                          unsigned char *packed, unsigned char *codes)
 {
-    specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
     float scales[8], minimums[8], d, dmin;
     specdec__pair above[16];
-    unsigned char codes[256];
     int i, g, scale[8], minimum[8];
 
     for (g = 0; g < 8; g++)
-        specdec__quant_fit_affine(values + 32 * g, &scales[g], &minimums[g]);
-    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
-    specdec__store_u16(to->dmin, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
-    d = specdec__load_f16(to->d);
-    dmin = specdec__load_f16(to->dmin);
+        specdec__quant_fit_affine(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
+    specdec__store_u16(d_out, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
+    specdec__store_u16(dmin_out, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
+    d = specdec__load_f16(d_out);
+    dmin = specdec__load_f16(dmin_out);
     for (g = 0; g < 8; g++) {
         scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
         minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
         specdec__quant_widen(16, values + 32 * g, above);
         for (i = 0; i < 16; i++)
             above[i] += (double)dmin * (double)minimum[g];
-        specdec__quant_codes(16, 0, 15, specdec__quant_inverse((double)d * (double)scale[g]), above, codes + 32 * g);
+        specdec__quant_codes(16, 0, highest, specdec__quant_inverse((double)d * (double)scale[g]), above,
+                             codes + 32 * g);
     }
-    specdec__quant_pack_scales_k(scale, minimum, to->scales);
+    specdec__quant_pack_scales_k(scale, minimum, packed);
+}
+
+/* Q4_K: codes from 0 to 15. */
+static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+{
+    specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
+    unsigned char codes[256];
+    int i;
+
+    specdec__quant_group_codes(values, 15, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 128; i++)
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
+}
+
+/* Q5_K: codes from 0 to 31; the fifth bits of group g are bits g of high. */
+static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsigned char *block)
+{
+    specdec__block_q5_k *to = (specdec__block_q5_k *)(void *)block;
+    unsigned char codes[256];
+    int i, g;
+
+    specdec__quant_group_codes(values, 31, to->d, to->dmin, to->scales, codes);
+    for (i = 0; i < 32; i++)
+        for (to->high[i] = 0, g = 0; g < 8; g++)
+            to->high[i] = (unsigned char)(to->high[i] | codes[32 * g + i] >> 4 << g);
+    for (i = 0; i < 128; i++)
+        to->nibbles[i] =
+            (unsigned char)((codes[i / 32 * 64 + i % 32] & 15) | (codes[i / 32 * 64 + 32 + i % 32] & 15) << 4);
 }
 
 /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
@@ -3977,8 +4431,12 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
 #else
     switch (type->number) {
     case SPECDEC__TYPE_Q4_0: return specdec__quant_encode_q4_0;
+    case SPECDEC__TYPE_Q4_1: return specdec__quant_encode_q4_1;
+    case SPECDEC__TYPE_Q5_0: return specdec__quant_encode_q5_0;
+    case SPECDEC__TYPE_Q5_1: return specdec__quant_encode_q5_1;
     case SPECDEC__TYPE_Q8_0: return specdec__quant_encode_q8_0;
     case SPECDEC__TYPE_Q4_K: return specdec__quant_encode_q4_k;
+    case SPECDEC__TYPE_Q5_K: return specdec__quant_encode_q5_k;
     case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
     default: return NULL;
     }
@@ -4935,11 +5393,12 @@ SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, )
 
 /* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose
    assemblers know it), and whether other files see the tables. */
-#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
+#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define SPECDEC__AVXVNNI
 #endif
-#define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+#define SPECDEC__AVX512 \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
 #define SPECDEC__TABLE SPECDEC__OS_HIDDEN
 #else
@@ -5128,7 +5587,7 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__SSE41 __attribute__((target("sse4.1")))
+#define SPECDEC__SSE41 __attribute__((target("sse4.1"))) SPECDEC__UNSANITIZED
 
 /* Four float lanes. */
 typedef __m128 specdec__sse41_v;
@@ -6341,7 +6800,13 @@ SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char
         specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
     }
 SPECDEC__X86_GRIDS(SPECDEC__AVX2_BLOCK_GRID, avx2)
+#endif /* x86_64 */
 
+/* =====================================================================================================================
+ * >>kernel/avx2_multiply: AVX2 and AVX-VNNI: blocks that were unpacked times columns, and multiply for every type.
+ * ================================================================================================================== */
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
    function for AVX2 may call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
@@ -12832,6 +13297,49 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+
+/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
+   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
+{
+    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
+    const size_t width = strlen(b);
+    size_t i, j;
+
+    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
+        return SPECDEC__NAME_MOST;
+    for (j = 0; j <= width; j++)
+        row[j] = (unsigned char)j;
+    for (i = 1; i <= a.size; i++) {
+        int before = row[0]++;
+
+        for (j = 1; j <= width; j++) {
+            int best = specdec__min_int(before + (a.data[i - 1] != (unsigned char)b[j - 1]), row[j] + 1);
+
+            before = row[j];
+            row[j] = (unsigned char)specdec__min_int(best, row[j - 1] + 1);
+        }
+    }
+    return row[width];
+}
+
+/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
+   specdec__name_far. */
+static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
+                                               const char **nearest)
+{
+    const size_t distance = specdec__name_distance(name, known);
+
+    if (distance < *least) {
+        *least = distance;
+        *nearest = known;
+    }
+}
+
+/* The distance from which on a name is not near: a third of it is different. */
+static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+
 
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
@@ -13464,15 +13972,115 @@ enum {
 };
 
 #define SPECDEC__VOCAB_MAX_TOKENS (1 << 24)
-#define SPECDEC__VOCAB_MAX_ENDS 16
+#define SPECDEC__VOCAB_MAX_ENDS 64
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* a longer text is refused; places in a text are 32 bits wide */
 #define SPECDEC__TEXT_NONE UINT32_MAX
 #define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
 
-/* Tokens that end a text wherever they exist as control or user-defined tokens. The latter count as control tokens,
-   as llama.cpp has it: what ends an answer is no part of its text. */
-static const char *const specdec__vocab_end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>"};
+/* What a text says of its token, whatever the token's type is, as llama.cpp has it. */
+enum {
+    SPECDEC__MARK_NONE,
+    SPECDEC__MARK_CONTROL, /* a control token */
+    SPECDEC__MARK_ENDS,    /* a control token that ends a text */
+    SPECDEC__MARK_TURN,    /* the same, unless the vocabulary has tokens that end messages better: then user-defined */
+    SPECDEC__MARK_CLOSES,  /* the same, unless the vocabulary ends texts by a call of a tool: then plain text */
+    SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
+};
+
+/* What other tokens of a vocabulary must know: which of these it has. */
+enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
+
+/* What tokens of prompts with gaps are for: what is before the gap, behind it, fills it; padding, the borders of
+   repositories and of files. A file may name one: then texts say nothing of that purpose. */
+enum {
+    SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
+    SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
+};
+
+static const struct specdec__vocab_mark {
+    const char *text;
+    unsigned char kind, has, gap;
+} specdec__vocab_marks[] = {
+    {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|end|>", SPECDEC__MARK_TURN, 0, 0},
+    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<eos>", SPECDEC__MARK_ENDS, 0, 0},
+    {"</s>", SPECDEC__MARK_CLOSES, 0, 0},
+    {"<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"_<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOT]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOS]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[e~[", SPECDEC__MARK_ENDS, 0, 0},
+    {"<turn|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL, 0},
+    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN, 0},
+    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
+    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
+    /* of prompts with gaps */
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_FILE},
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
+    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|system|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|user|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
+    /* gpt-oss */
+    {"<|channel|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|message|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|start|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0, 0}};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
@@ -13481,7 +14089,10 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT]; /* those that the file names for prompts with gaps; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags */
+    int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
+    int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
     int strips_space;             /* white space behind most special tokens is dropped */
     int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
     const unsigned char *texts;   /* the string array in the file */
@@ -13497,7 +14108,7 @@ typedef struct specdec__vocab {
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
+    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
     int end_count;
 } specdec__vocab;
 
@@ -13531,27 +14142,58 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* Is this text one of those that end texts? */
-static int specdec__vocab_is_end_text(specdec__bytes text)
+/* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
+static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_end_texts); i++)
-        if (specdec__bytes_are(text, specdec__vocab_end_texts[i]))
-            return 1;
-    return 0;
+    if (text.size < 4 || text.size > 40 || !memchr("<[_\xe2", text.data[0], 4) ||
+        !memchr(">][", text.data[text.size - 1], 3))
+        return NULL;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_marks); i++)
+        if (specdec__bytes_are(text, specdec__vocab_marks[i].text))
+            return &specdec__vocab_marks[i];
+    return NULL;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
+/* SPECDEC__MARK_... of a text in this vocabulary. */
+static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
+{
+    const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
+    const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
+
+    if (!row || (row->gap && v->gap[row->gap] >= 0))
+        return SPECDEC__MARK_NONE;
+    if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
+        return SPECDEC__MARK_SHOWN;
+    return row->kind;
+}
+
+/* Does this text end texts? */
+static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
+{
+    const int mark = specdec__vocab_mark(v, text);
+
+    return mark == SPECDEC__MARK_CLOSES ? !(v->has & SPECDEC__MARK_TOOL)
+                                        : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
+}
+
+/* SPECDEC__TOKEN_... of a token with this text: some texts say it by themselves; in a file without types it is guessed
+   from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
+    const int mark = specdec__vocab_mark(v, text);
     int32_t i = (int32_t)id;
 
+    if (mark == SPECDEC__MARK_SHOWN)
+        return SPECDEC__TOKEN_USER_DEFINED;
+    if (mark == SPECDEC__MARK_CLOSES && v->has & SPECDEC__MARK_TOOL)
+        return SPECDEC__TOKEN_NORMAL;
+    if (mark)
+        return SPECDEC__TOKEN_CONTROL;
     if (v->types) {
         uint32_t type = specdec__load_u32(v->types + (size_t)id * 4);
 
-        if (type == SPECDEC__TOKEN_USER_DEFINED && specdec__vocab_is_end_text(text))
-            return SPECDEC__TOKEN_CONTROL;
         return type <= SPECDEC__TOKEN_BYTE ? (int)type : (int)SPECDEC__TOKEN_UNDEFINED;
     }
     if (i == v->bos || i == v->eos || i == v->eot || i == v->eom)
@@ -13573,16 +14215,28 @@ static int specdec__vocab_is_special(int type)
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
+/* The text of the token behind those that were asked for, in order of ids; *at is 0 before the first. This needs no
+   index: the vocabulary may have been only counted. */
+static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+{
+    specdec__bytes out;
+
+    out.size = (size_t)specdec__load_u64(v->texts + *at);
+    out.data = v->texts + *at + 8;
+    *at += 8 + out.size;
+    return out;
+}
+
 /* The token that is spelled so, or has this decimal id; -1: there is none. */
 static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
+    size_t i, at = 0;
     uint32_t id;
     int64_t number = 0;
-    size_t i;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_text(v, id);
+        specdec__bytes text = specdec__vocab_next(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
@@ -14095,6 +14749,49 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
 
+/* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
+   that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
+   tokenizer has made (or, for those of which no file was at hand, by a special one). Some have ways that are not
+   read: these are refused by name. */
+static const struct {
+    uint32_t merges, id;
+    const char *text, *words;
+} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
+                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
+                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
+                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
+                            {48872, 30000, "(\"+", "starcoder"},
+                            {48891, 30000, "tracing", "refact"},
+                            {50009, 0, "<|endoftext|>", "olmo"},
+                            {269443, 3, "[INST]", "tekken"},
+                            {100000, 100257, "<|endoftext|>", "dbrx"},
+                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
+                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
+                            {318088, 151329, "<|endoftext|>", "glm4"},
+                            {31757, 10000, "IGN", "deepseek-coder"}};
+
+/* The row with this name; NULL: there is none. */
+static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
+            return &specdec__vocab_words_known[i];
+    return NULL;
+}
+
+/* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
+static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
+{
+    size_t i, least = specdec__name_far(name);
+    const char *nearest = "";
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+    return nearest;
+}
+
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -14257,20 +14954,18 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
+/* Reads tokenizer.ggml.model, and sets the defaults that go with it. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
-    specdec__bytes model, words;
+    specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
-    size_t i;
 
-    if (!result)
-        result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
     if (result)
         return result;
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+    memset(v->gap, 0xff, sizeof v->gap); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -14289,13 +14984,58 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
     v->model = SPECDEC__VOCAB_BPE;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
-        if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
-            v->words = &specdec__vocab_words_known[i];
+    return SPECDEC_OK;
+}
+
+/* The token with this id, by a walk over the texts before it: before there are indexes. */
+static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+
+    while (id--)
+        specdec__cursor_string(&c);
+    return specdec__cursor_string(&c);
+}
+
+/* The pre-tokenizer of a vocabulary that is known by how many merges it has and by one of its tokens; NULL: none. */
+static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
+        if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
+            specdec__bytes_are(specdec__vocab_walk_to(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
+            return specdec__vocab_known[i].words;
+    return NULL;
+}
+
+/* Reads tokenizer.ggml.pre, or tells it from the vocabulary where the file does not say it: older converters left it
+   out, or wrote "default". What is not recognised is cut as GPT-2 does, and noted. */
+static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    specdec__gguf_value merges;
+    specdec__bytes words;
+    specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
+    const char *known;
+
+    if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
+        return result;
+    v->words_given = words.data && !specdec__bytes_are(words, "default");
+    if (!v->words_given) {
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
+        if (result)
+            return result;
+        known = specdec__vocab_recognise(v, merges.items ? merges.count : 0);
+        v->words_given = known ? 0 : -1;
+        words.data = (const unsigned char *)(known ? known : "gpt-2");
+        words.size = strlen(known ? known : "gpt-2");
+    }
+    v->words = specdec__words_named(words);
     if (!v->words)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known",
-                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
+                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
+                             *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
 }
@@ -14326,6 +15066,9 @@ static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
+/* Where the id of a token goes that prompts with gaps have. */
+#define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
+
 /* Where ids of special tokens, and flags, go in a specdec__vocab. */
 static const struct {
     const char *key;
@@ -14337,6 +15080,15 @@ static const struct {
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
+    {"tokenizer.ggml.prefix_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
+    {"tokenizer.ggml.suffix_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
+    {"tokenizer.ggml.middle_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pre_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
+    {"tokenizer.ggml.fim_suf_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
+    {"tokenizer.ggml.fim_mid_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pad_token_id", SPECDEC__VOCAB_GAP_AT(PAD), 0},
+    {"tokenizer.ggml.fim_rep_token_id", SPECDEC__VOCAB_GAP_AT(REPOSITORY), 0},
+    {"tokenizer.ggml.fim_sep_token_id", SPECDEC__VOCAB_GAP_AT(FILE), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -14433,12 +15185,19 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts once, and notes what can be known without indexes. */
+/* Walks over all token texts twice, and notes what can be known without indexes: first what the types of some tokens
+   depend on. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id;
 
+    for (id = 0; id < v->count; id++) {
+        const struct specdec__vocab_mark *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+
+        v->has |= row ? row->has : 0;
+    }
+    c = specdec__cursor_over(v->texts, v->texts_size);
     v->cuts_at_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -14466,6 +15225,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
 {
     v->slot_mask = specdec__vocab_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
+    v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
@@ -14532,10 +15292,17 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
+/* Adds a token that ends texts, unless its text says that it does not. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
-    if (id >= 0 && !specdec__vocab_is_end(v, id) && v->end_count < SPECDEC__VOCAB_MAX_ENDS)
-        v->ends[v->end_count++] = id;
+    const struct specdec__vocab_mark *row =
+        id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
+
+    if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+        (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
+         !specdec__vocab_ends_texts(v, specdec__vocab_text(v, (uint32_t)id))))
+        return;
+    v->ends[v->end_count++] = id;
 }
 
 /* The tokens that end a text: those the file names and the well-known ones. */
@@ -14546,8 +15313,10 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     specdec__vocab_add_end(v, v->eos);
     specdec__vocab_add_end(v, v->eot);
     specdec__vocab_add_end(v, v->eom);
+    for (i = SPECDEC__GAP_PAD; i < SPECDEC__GAP_COUNT; i++)
+        specdec__vocab_add_end(v, v->gap[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_is_end_text(specdec__vocab_text(v, v->specials[i])))
+        if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
@@ -14609,7 +15378,9 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
     v->strips_space = specdec__vocab_is_phi3(gguf);
-    result = specdec__vocab_read_ids(v, gguf, error);
+    result = specdec__vocab_read_words(v, gguf, error);
+    if (!result)
+        result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
@@ -14626,17 +15397,26 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     return SPECDEC_OK;
 }
 
+/* Tells the log what of a vocabulary the file did not say. */
+static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
+{
+    if (v->words && v->words_given < 0)
+        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
+                      "cut as gpt-2 cuts it, maybe not as the model was trained");
+    else if (v->words && !v->words_given)
+        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
+}
+
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
-/* Is a token there only to round up the vocabulary? */
-static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
+/* Is a token with this text there only to round up the vocabulary? */
+static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
                                          "<dummy", "<|dummy", "<|reserved", "<extra_id"};
-    specdec__bytes text = specdec__vocab_text(v, id);
     size_t i;
 
-    if (!text.size || specdec__vocab_type(v, id) == SPECDEC__TOKEN_UNUSED)
+    if (!text.size || specdec__vocab_type_of(v, id, text) == SPECDEC__TOKEN_UNUSED)
         return 1;
     for (i = 0; i < SPECDEC__COUNT(begins); i++)
         if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
@@ -14646,23 +15426,29 @@ static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
 
 /* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
    longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
-   *first_different is the first id that differs (0 when the tokenizers are of different kinds). */
+   *first_different is the first id that differs (0 when the tokenizers are of different kinds). Both may have been only
+   counted. */
 static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
                                                   uint32_t *first_different)
 {
-    const specdec__vocab *longer = a->count > b->count ? a : b;
-    uint32_t id, shared = a->count < b->count ? a->count : b->count;
+    const specdec__vocab *longer = a->count > b->count ? a : b, *shorter = longer == a ? b : a;
+    const uint32_t shared = shorter->count;
+    size_t at = 0, other_at = 0;
+    uint32_t id;
 
     *first_different = 0;
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
+        const specdec__bytes text = specdec__vocab_next(longer, &at);
+
         *first_different = id;
         if (id < shared) {
-            specdec__bytes text = specdec__vocab_text(a, id), other = specdec__vocab_text(b, id);
+            const specdec__bytes other = specdec__vocab_next(shorter, &other_at);
+
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;
-        } else if (!specdec__vocab_is_padding(longer, id)) {
+        } else if (!specdec__vocab_is_padding(longer, id, text)) {
             return SPECDEC__VOCAB_DIFFERENT;
         }
     }
@@ -14964,11 +15750,33 @@ static size_t specdec__text_search(const unsigned char *text, size_t from, size_
     return end;
 }
 
+/* The first place in [from, end) of a text where a special token stands that is wanted there: none in bytes whose bit
+   in plain is 1 (NULL: there are no such), unless it is user-defined; end when there is none. */
+static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
+                                    size_t end, int flags, const unsigned char *plain)
+{
+    const int anywhere = specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
+    const specdec__bytes what = specdec__vocab_text(v, id);
+    size_t i;
+
+    if (!anywhere && !(flags & SPECDEC_TOKENIZE_SPECIAL))
+        return end;
+    for (;; from++) {
+        from = specdec__text_search(text, from, end, what);
+        for (i = from; plain && !anywhere && i < from + what.size && from < end; i++)
+            if (plain[i / 8] >> i % 8 & 1)
+                break;
+        if (from == end || !plain || anywhere || i == from + what.size)
+            return from;
+    }
+}
+
 /* Cuts a text at special tokens, the longest anywhere in it first, then the next longest in what is left, and tokenizes
-   the rest. frames grow from the beginning of scratch; runs are merged in what lies behind them. */
+   the rest. plain: see specdec__text_special. frames grow from the beginning of scratch; runs are merged in what lies
+   behind them. */
 static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
-                                                   int flags, specdec__text_sink *sink, uint32_t *scratch, size_t words,
-                                                   specdec_error *error)
+                                                   int flags, const unsigned char *plain, specdec__text_sink *sink,
+                                                   uint32_t *scratch, size_t words, specdec_error *error)
 {
     specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
@@ -14995,9 +15803,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
         } else {
             uint32_t id = v->specials[frame->special];
             specdec__bytes what = specdec__vocab_text(v, id);
-            int wanted = (flags & SPECDEC_TOKENIZE_SPECIAL) ||
-                         specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
-            size_t found = wanted ? specdec__text_search(text, at, frame->end, what) : frame->end;
+            size_t found = specdec__text_special(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
                 frame->special++;
@@ -15018,14 +15824,19 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... *count is the number of tokens, at most 4
+/* Beside SPECDEC_TOKENIZE_...: BEGIN, whatever add_bos_token says; no BEGIN. */
+enum { SPECDEC__TOKENIZE_BEGUN = 32, SPECDEC__TOKENIZE_BARE = 64 };
+
+/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part of
+   no control token; NULL: all may be. *count is the number of tokens, at most 4
    per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
    specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
    Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
    characters that are neither letter, number nor space. */
 static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
-                                                        int flags, int32_t *tokens, size_t capacity, size_t *count,
-                                                        void *scratch, size_t scratch_size, specdec_error *error)
+                                                        int flags, const unsigned char *plain, int32_t *tokens,
+                                                        size_t capacity, size_t *count, void *scratch,
+                                                        size_t scratch_size, specdec_error *error)
 {
     size_t skip = (size_t)(0 - (uintptr_t)scratch) & (sizeof(uint32_t) - 1);
     size_t words = scratch && scratch_size > skip ? (scratch_size - skip) / sizeof(uint32_t) : 0;
@@ -15040,11 +15851,12 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     *count = 0;
     if (length > SPECDEC__TEXT_MAX_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    if ((flags & SPECDEC_TOKENIZE_BEGIN) && v->add_bos && v->bos >= 0)
+    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_BEGUN) && v->bos >= 0 &&
+        !(flags & SPECDEC__TOKENIZE_BARE))
         specdec__text_emit(&sink, v->bos);
     if (length)
-        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, &sink, aligned, words,
-                                              error);
+        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, plain, &sink, aligned,
+                                              words, error);
     if (result)
         return result;
     if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)
@@ -15205,8 +16017,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__STOP_MAX 8         /* stop strings */
-#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of one */
+#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
+
+/* Bytes of copies of all stop strings, each with a zero byte behind it. */
+#define SPECDEC__STOP_ROOM (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
 /* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
    beginning of a stop string, so its length and that string's number say all. */
@@ -15215,20 +16029,42 @@ typedef struct specdec__stop_scan {
     int held_of;  /* the string of which the beginning is held back */
     size_t held;  /* bytes held back */
     int stopped;  /* 1 + the number of the string that was found; 0: none was */
-    size_t cut;   /* bytes taken from where that begins; 0: none was found, or that is not known */
-    specdec__bytes strings[SPECDEC__STOP_MAX]; /* the caller's memory */
+    size_t cut;   /* bytes taken from where that begins; 0: none was found, or it was cut off */
+    size_t bytes; /* of all strings */
+    specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many. */
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many; or when
+   all together are too long. */
 static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
                                                         specdec_error *error)
 {
-    if (scan->count >= SPECDEC__STOP_MAX || length < 1 || length > SPECDEC__STOP_MAX_BYTES)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes",
-                             SPECDEC__STOP_MAX, SPECDEC__STOP_MAX_BYTES);
+    if (scan->count >= SPECDEC_STOP_STRINGS || length < 1 || length > SPECDEC__STOP_MAX_BYTES ||
+        scan->bytes + length > SPECDEC_STOP_BYTES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes, %d in all",
+                             SPECDEC_STOP_STRINGS, SPECDEC__STOP_MAX_BYTES, SPECDEC_STOP_BYTES);
+    scan->bytes += length;
     scan->strings[scan->count].data = (const unsigned char *)string;
     scan->strings[scan->count++].size = length;
     return SPECDEC_OK;
+}
+
+/* Makes a scan's strings copies in out[SPECDEC__STOP_ROOM], where strings of it may lie already. Apart, as the stack
+   holds them meanwhile. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_scan *scan, unsigned char *out)
+{
+    unsigned char copies[SPECDEC__STOP_ROOM];
+    size_t at = 0;
+    int i;
+
+    for (i = 0; i < scan->count; i++) {
+        memcpy(copies + at, scan->strings[i].data, scan->strings[i].size);
+        scan->strings[i].data = out + at;
+        at += scan->strings[i].size;
+        copies[at++] = 0;
+    }
+    if (at)
+        memcpy(out, copies, at);
 }
 
 /* Do the bytes held back, followed by next, end with the first length bytes of a string? */
@@ -15314,18 +16150,1414 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>text/template: what a chat template renders for a few messages: enough of Jinja to recognise it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The subset of Jinja (Pallets, version 3, as transformers sets it up: trim_blocks and lstrip_blocks) that chat
+   templates use for plain conversations: if, for, set, macro; strings, lists, namespaces. All else ends the run: so a
+   template that is not understood is refused, never guessed at. Nothing is parsed beforehand: loops read their text
+   again. */
+
+enum {
+    SPECDEC__TEMPLATE_UNDEFINED, SPECDEC__TEMPLATE_NONE, SPECDEC__TEMPLATE_BOOL, SPECDEC__TEMPLATE_INTEGER,
+    SPECDEC__TEMPLATE_STRING,  /* (size) bytes */
+    SPECDEC__TEMPLATE_LIST,    /* (size) values */
+    SPECDEC__TEMPLATE_MESSAGE, /* a specdec_message */
+    SPECDEC__TEMPLATE_LOOP,    /* (size) values, of which the loop is at `number` */
+    SPECDEC__TEMPLATE_SPACE,   /* a namespace, by number */
+    SPECDEC__TEMPLATE_MACRO    /* its parameters begin at `number`, and end at `size`, where its body begins */
+};
+
+enum {
+    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
+    SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
+    SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
+    SPECDEC__TEMPLATE_STEPS = 20000, /* tags, operands, and each 64 bytes that are read or compared */
+    SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
+    SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
+};
+
+typedef struct specdec__template_value {
+    int kind;
+    int64_t number;
+    size_t size;
+    const void *at;
+} specdec__template_value;
+
+typedef struct specdec__template_variable {
+    specdec__bytes name;
+    int space; /* number of the namespace that has it; 0: none */
+    specdec__template_value value;
+} specdec__template_variable;
+
+/* A block that is not at its end. */
+typedef struct specdec__template_block {
+    int kind; /* 'i': if, 'f': for, 'e': what a loop over nothing has instead, 's': set */
+    specdec__bytes name;
+    specdec__template_value list;
+    size_t body, written; /* where its text begins; bytes of output before it */
+    int index, variables;
+} specdec__template_block;
+
+/* Arguments of a call, or items of a list. */
+typedef struct specdec__template_arguments {
+    specdec__template_value *value; /* (count) */
+    specdec__bytes *name;           /* (count) empty: it has none */
+    int count;
+} specdec__template_arguments;
+
+/* A run of a template. */
+typedef struct specdec__template {
+    specdec__bytes text;
+    size_t at, end, after; /* in the tag that is read; its end; where the text behind it begins */
+    int strip;             /* what goes of that text: 0 nothing, 1 a line's end, 2 all white space */
+    int line;              /* that text stands at the beginning of a line */
+    int skip;              /* not 0: expressions are passed over */
+    int depth, steps, spaces, from;       /* from: variables below it belong to whoever called a macro */
+    int variables, blocks, arguments;
+    int sets;                             /* how often anything was assigned */
+    const char *failed;                   /* why it ended early */
+    specdec__bytes culprit;               /* on what */
+    size_t used, written;                 /* bytes of room; of output */
+    specdec__template_variable variable[SPECDEC__TEMPLATE_VARIABLES];
+    specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
+    specdec__template_value argument[SPECDEC__TEMPLATE_ARGUMENTS]; /* of calls that are being read, or made */
+    specdec__bytes argument_name[SPECDEC__TEMPLATE_ARGUMENTS];
+    union {
+        char bytes[SPECDEC__TEMPLATE_ROOM];
+        specdec__template_value aligned;
+    } room;
+    char output[SPECDEC__TEMPLATE_ROOM];
+} specdec__template;
+
+static specdec__bytes specdec__template_bytes(const void *at, size_t size)
+{
+    specdec__bytes out;
+
+    out.data = (const unsigned char *)at;
+    out.size = size;
+    return out;
+}
+
+static specdec__template_value specdec__template_number(int kind, int64_t number)
+{
+    specdec__template_value value;
+
+    value.kind = kind;
+    value.number = number;
+    value.size = 0;
+    value.at = NULL;
+    return value;
+}
+
+static specdec__template_value specdec__template_of(int kind, const void *at, size_t size)
+{
+    specdec__template_value value = specdec__template_number(kind, 0);
+
+    value.at = at;
+    value.size = size;
+    return value;
+}
+
+static specdec__template_value specdec__template_string(const char *text)
+{
+    return specdec__template_of(SPECDEC__TEMPLATE_STRING, text, strlen(text));
+}
+
+/* Ends the run. Returns an undefined value. */
+static specdec__template_value specdec__template_fail(specdec__template *t, const char *why, specdec__bytes culprit)
+{
+    if (!t->failed && !t->skip) {
+        t->failed = why;
+        t->culprit = culprit;
+    }
+    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+}
+
+/* Ends the run where the text of an expression is not understood, though it may be passed over. */
+static void specdec__template_garbled(specdec__template *t)
+{
+    const int skip = t->skip;
+
+    t->skip = 0;
+    specdec__template_fail(t, "it has an expression that is not understood",
+                           specdec__template_bytes(t->text.data + t->at, t->end - t->at < 24 ? t->end - t->at : 24));
+    t->skip = skip;
+}
+
+/* Counts a step that reads so many bytes. */
+static void specdec__template_step(specdec__template *t, size_t bytes)
+{
+    bytes = bytes / 64 + 1;
+    t->steps += bytes < SPECDEC__TEMPLATE_STEPS ? (int)bytes : (int)SPECDEC__TEMPLATE_STEPS;
+    if (t->steps > SPECDEC__TEMPLATE_STEPS && !t->failed)
+        t->failed = "it takes too long";
+}
+
+/* Memory for strings and lists; NULL, and the run has ended, when there is none left. */
+static void *specdec__template_take(specdec__template *t, size_t size)
+{
+    const size_t at = (t->used + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
+
+    if (size > sizeof t->room.bytes || at > sizeof t->room.bytes - size) {
+        specdec__template_fail(t, "it needs too much memory", specdec__template_bytes(NULL, 0));
+        return NULL;
+    }
+    t->used = at + size;
+    return t->room.bytes + at;
+}
+
+static int specdec__template_is(const specdec__template_value *value, const char *text)
+{
+    return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
+           memcmp(value->at, text, value->size) == 0;
+}
+
+static int specdec__template_truth(const specdec__template_value *value)
+{
+    switch (value->kind) {
+    case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
+    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->number != 0;
+    case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: return value->size > 0;
+    default: return 1;
+    }
+}
+
+static int specdec__template_equal(const specdec__template_value *a, const specdec__template_value *b)
+{
+    const int numbers = a->kind >= SPECDEC__TEMPLATE_BOOL && a->kind <= SPECDEC__TEMPLATE_INTEGER;
+
+    if (numbers && b->kind >= SPECDEC__TEMPLATE_BOOL && b->kind <= SPECDEC__TEMPLATE_INTEGER)
+        return a->number == b->number;
+    if (a->kind != b->kind || a->size != b->size)
+        return 0;
+    if (a->kind == SPECDEC__TEMPLATE_STRING)
+        return !a->size || memcmp(a->at, b->at, a->size) == 0;
+    return a->at == b->at && a->number == b->number;
+}
+
+/* Where a string has another one, at or behind a place; its size: nowhere. */
+static size_t specdec__template_search(const specdec__template_value *in, size_t from,
+                                       const specdec__template_value *what)
+{
+    for (; what->size <= in->size && from <= in->size - what->size; from++)
+        if (!what->size || memcmp((const char *)in->at + from, what->at, what->size) == 0)
+            return from;
+    return in->size;
+}
+
+/* Two strings, one behind the other. What is not defined is an empty one. */
+static specdec__template_value specdec__template_join(specdec__template *t, specdec__template_value a,
+                                                      specdec__template_value b)
+{
+    const size_t first = a.kind == SPECDEC__TEMPLATE_STRING ? a.size : 0;
+    const size_t second = b.kind == SPECDEC__TEMPLATE_STRING ? b.size : 0;
+    char *out;
+
+    if ((a.kind != SPECDEC__TEMPLATE_STRING && a.kind != SPECDEC__TEMPLATE_UNDEFINED) ||
+        (b.kind != SPECDEC__TEMPLATE_STRING && b.kind != SPECDEC__TEMPLATE_UNDEFINED))
+        return specdec__template_fail(t, "it writes what is no string", specdec__template_bytes(NULL, 0));
+    out = (char *)specdec__template_take(t, first + second);
+    if (!out)
+        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    if (first)
+        memcpy(out, a.at, first);
+    if (second)
+        memcpy(out + first, b.at, second);
+    return specdec__template_of(SPECDEC__TEMPLATE_STRING, out, first + second);
+}
+
+/* Part of a list or string: those of its items from one place to another, in this order or (step -1) the other. */
+static specdec__template_value specdec__template_slice(specdec__template *t, const specdec__template_value *of,
+                                                       int64_t from, int64_t to, int64_t step)
+{
+    const int64_t size = (int64_t)of->size;
+    const specdec__template_value *items = (const specdec__template_value *)of->at;
+    specdec__template_value *out;
+    int64_t i;
+
+    from = from < 0 ? from + size : from;
+    to = to < 0 ? to + size : to;
+    from = from < 0 ? 0 : from > size ? size : from;
+    to = to < from ? from : to > size ? size : to;
+    if (of->kind == SPECDEC__TEMPLATE_STRING && step == 1)
+        return specdec__template_of(of->kind, (const char *)of->at + from, (size_t)(to - from));
+    if (of->kind != SPECDEC__TEMPLATE_LIST || (step != 1 && step != -1))
+        return specdec__template_fail(t, "it takes apart what is no list", specdec__template_bytes(NULL, 0));
+    out = (specdec__template_value *)specdec__template_take(t, (size_t)(to - from) * sizeof *out);
+    for (i = from; out && i < to; i++)
+        out[step > 0 ? i - from : to - 1 - i] = items[i];
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? (size_t)(to - from) : 0);
+}
+
+/* ---- Text of expressions. */
+
+static int specdec__template_letter(int c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* The next character of an expression behind white space; 0: there is none. */
+static int specdec__template_next(specdec__template *t)
+{
+    while (t->at < t->end && memchr(" \t\r\n", t->text.data[t->at], 4))
+        t->at++;
+    return t->at < t->end ? t->text.data[t->at] : 0;
+}
+
+/* Takes an operator, or a word, if it stands there. */
+static int specdec__template_accept(specdec__template *t, const char *what)
+{
+    const size_t size = strlen(what);
+
+    specdec__template_next(t);
+    if (t->end - t->at < size || memcmp(t->text.data + t->at, what, size) != 0 ||
+        (specdec__template_letter(what[0]) && t->end - t->at > size &&
+         specdec__template_letter(t->text.data[t->at + size])))
+        return 0;
+    t->at += size;
+    return 1;
+}
+
+/* A name; empty: there is none. */
+static specdec__bytes specdec__template_name(specdec__template *t)
+{
+    const int digit = specdec__template_next(t) >= '0' && t->text.data[t->at] <= '9';
+    size_t from = t->at;
+
+    while (!digit && t->at < t->end && specdec__template_letter(t->text.data[t->at]))
+        t->at++;
+    specdec__template_step(t, t->at - from);
+    return specdec__template_bytes(t->text.data + from, t->at - from);
+}
+
+/* A string between quotes, whose first is here. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specdec__template *t)
+{
+    const unsigned char quote = t->text.data[t->at++];
+    const size_t from = t->at;
+    size_t size = 0;
+    char *out;
+
+    while (t->at < t->end && t->text.data[t->at] != quote)
+        t->at += t->text.data[t->at] == '\\' ? 2 : 1;
+    if (t->at >= t->end)
+        return specdec__template_fail(t, "a string has no end", specdec__template_bytes(NULL, 0));
+    specdec__template_step(t, t->at - from);
+    out = t->skip || t->failed ? NULL : (char *)specdec__template_take(t, t->at - from);
+    t->at++;
+    if (out) {
+        size_t i;
+
+        for (i = from; i + 1 < t->at; i++) {
+            char c = (char)t->text.data[i];
+
+            if (c == '\\') {
+                static const char names[] = "nrt\\'\"", meant[] = "\n\r\t\\'\"";
+                const char *known = strchr(names, t->text.data[++i]);
+
+                if (!known || !*known)
+                    return specdec__template_fail(t, "it has an escape that is not known",
+                                                  specdec__template_bytes(t->text.data + i - 1, 2));
+                c = meant[known - names];
+            }
+            out[size++] = c;
+        }
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_STRING, out, size);
+}
+
+/* ---- Variables. */
+
+static specdec__template_variable *specdec__template_find(specdec__template *t, specdec__bytes name, int space)
+{
+    int i;
+
+    for (i = t->variables - 1; i >= 0; i--)
+        if (t->variable[i].space == space &&
+            specdec__bytes_equal(t->variable[i].name, (const char *)name.data, name.size))
+            return &t->variable[i];
+    return NULL;
+}
+
+/* Makes a new variable. */
+static void specdec__template_bind(specdec__template *t, specdec__bytes name, specdec__template_value value)
+{
+    specdec__template_variable *variable = &t->variable[t->variables];
+
+    if (t->variables == SPECDEC__TEMPLATE_VARIABLES) {
+        specdec__template_fail(t, "it has too many variables", name);
+        return;
+    }
+    t->variables++;
+    variable->name = name;
+    variable->space = 0;
+    variable->value = value;
+}
+
+/* Assigns in the innermost scope, or to a namespace's attribute wherever that is. */
+static void specdec__template_set(specdec__template *t, specdec__bytes name, int space, specdec__template_value value)
+{
+    specdec__template_variable *variable = specdec__template_find(t, name, space);
+    int scope = t->from, i;
+
+    for (i = 0; i < t->blocks; i++)
+        if (t->block[i].kind == 'f')
+            scope = specdec__max_int(scope, t->block[i].variables);
+    t->sets++;
+    if (!variable || (!space && variable - t->variable < scope)) {
+        specdec__template_bind(t, name, value);
+        t->variable[t->variables - 1].space = space;
+    } else {
+        variable->value = value;
+    }
+}
+
+static void specdec__template_set_name(specdec__template *t, const char *name, specdec__template_value value)
+{
+    specdec__template_set(t, specdec__template_bytes(name, strlen(name)), 0, value);
+}
+
+/* ---- Expressions. */
+
+static specdec__template_value specdec__template_expression(specdec__template *t);
+static specdec__template_value specdec__template_binary(specdec__template *t, int level);
+static void specdec__template_run(specdec__template *t);
+static void specdec__template_close(specdec__template *t);
+
+/* Goes `by` levels deeper. Returns 0, and the run has ended, when that is too deep. */
+static int specdec__template_deeper(specdec__template *t, int by)
+{
+    t->depth += by;
+    if (t->depth > SPECDEC__TEMPLATE_DEPTH)
+        specdec__template_garbled(t);
+    return !t->failed;
+}
+
+/* Arguments or items up to a closing bracket. They stay until t->arguments is less again. */
+static SPECDEC__NOINLINE void specdec__template_read_arguments(specdec__template *t, const char *close,
+                                                               specdec__template_arguments *arguments)
+{
+    specdec__template_value value;
+
+    arguments->value = t->argument + t->arguments;
+    arguments->name = t->argument_name + t->arguments;
+    arguments->count = 0;
+    while (!t->failed && !specdec__template_accept(t, close)) {
+        const size_t at = t->at;
+        specdec__bytes name = specdec__template_name(t);
+
+        if (!name.size || specdec__template_next(t) != '=' || (t->at + 1 < t->end && t->text.data[t->at + 1] == '=')) {
+            t->at = at;
+            name.size = 0;
+        } else {
+            t->at++;
+        }
+        value = specdec__template_expression(t);
+        if (t->arguments == SPECDEC__TEMPLATE_ARGUMENTS ||
+            (!specdec__template_accept(t, ",") && specdec__template_next(t) != close[0])) {
+            specdec__template_garbled(t);
+            return;
+        }
+        arguments->name[arguments->count] = name;
+        arguments->value[arguments->count++] = value;
+        t->arguments++;
+    }
+}
+
+/* Calls a macro: what it writes. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_call(specdec__template *t,
+                                                                        const specdec__template_value *macro,
+                                                                        const specdec__template_arguments *arguments)
+{
+    const size_t at = t->at, end = t->end, after = t->after, written = t->written;
+    const int strip = t->strip, line = t->line, variables = t->variables, from = t->from, blocks = t->blocks;
+    specdec__template_value out;
+    int i = 0, k;
+
+    t->at = (size_t)macro->number;
+    t->end = macro->size;
+    while (!t->failed && !specdec__template_accept(t, ")")) {
+        specdec__bytes name = specdec__template_name(t);
+        specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+
+        if (specdec__template_accept(t, "="))
+            value = specdec__template_expression(t);
+        if (i < arguments->count && !arguments->name[i].size)
+            value = arguments->value[i];
+        for (k = 0; k < arguments->count; k++)
+            if (arguments->name[k].size &&
+                specdec__bytes_equal(arguments->name[k], (const char *)name.data, name.size))
+                value = arguments->value[k];
+        specdec__template_bind(t, name, value);
+        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
+            specdec__template_garbled(t);
+        i++;
+    }
+    t->from = variables;
+    t->sets++;
+    specdec__template_close(t);
+    if (!t->failed)
+        specdec__template_run(t);
+    out = specdec__template_join(t, specdec__template_string(""),
+                                 specdec__template_of(SPECDEC__TEMPLATE_STRING, t->output + written,
+                                                      t->written - written));
+    t->at = at;
+    t->end = end;
+    t->after = after;
+    t->written = written;
+    t->strip = strip;
+    t->line = line;
+    t->variables = variables;
+    t->from = from;
+    t->blocks = blocks;
+    return out;
+}
+
+/* What a function of this name returns. */
+static SPECDEC__NOINLINE specdec__template_value
+specdec__template_function(specdec__template *t, specdec__bytes name, const specdec__template_arguments *arguments)
+{
+    const specdec__template_variable *variable = specdec__template_find(t, name, 0);
+    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    int i;
+
+    if (specdec__bytes_are(name, "namespace")) {
+        out = specdec__template_number(SPECDEC__TEMPLATE_SPACE, ++t->spaces);
+        for (i = 0; i < arguments->count; i++)
+            specdec__template_set(t, arguments->name[i], t->spaces, arguments->value[i]);
+        return out;
+    }
+    if (specdec__bytes_are(name, "raise_exception"))
+        return specdec__template_fail(t, "it refuses such a conversation", name);
+    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO)
+        return specdec__template_fail(t, "it calls a function that is not known", name);
+    if (specdec__template_deeper(t, SPECDEC__TEMPLATE_CALL))
+        out = specdec__template_call(t, &variable->value, arguments);
+    t->depth -= SPECDEC__TEMPLATE_CALL;
+    return out;
+}
+
+/* A string without certain characters at its ends (1: the left, 2: the right). */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template *t,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments,
+                                                                         int ends)
+{
+    const char *set = " \t\r\n\v\f", *text = (const char *)value.at;
+    size_t size = 6;
+
+    if (arguments->count && arguments->value[0].kind == SPECDEC__TEMPLATE_STRING) {
+        set = (const char *)arguments->value[0].at;
+        size = arguments->value[0].size;
+    }
+    specdec__template_step(t, value.size * size);
+    for (; ends & 1 && value.size && size && memchr(set, text[0], size); value.size--)
+        text++;
+    while (ends & 2 && value.size && size && memchr(set, text[value.size - 1], size))
+        value.size--;
+    value.at = text;
+    return value;
+}
+
+/* The parts of a string between separators. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec__template *t,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_value *by)
+{
+    size_t count = 1, at = 0, found, i;
+    specdec__template_value *out;
+
+    specdec__template_step(t, 2 * value.size * (by->size + 1));
+    while (by->size && (found = specdec__template_search(&value, at, by)) < value.size) {
+        count++;
+        at = found + by->size;
+    }
+    out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
+    for (at = 0, i = 0; out && i < count; i++) {
+        found = i + 1 < count ? specdec__template_search(&value, at, by) : value.size;
+        out[i] = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
+        at = found + by->size;
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
+}
+
+/* A string with one string for another. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specdec__template *t,
+                                                                           specdec__template_value value,
+                                                                           const specdec__template_value *from,
+                                                                           const specdec__template_value *to)
+{
+    specdec__template_value out = specdec__template_string(""), part;
+    size_t at = 0, found;
+
+    if (!from->size || to->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_fail(t, "it replaces nothing", specdec__template_bytes(NULL, 0));
+    specdec__template_step(t, value.size * from->size);
+    do {
+        found = specdec__template_search(&value, at, from);
+        part = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
+        out = specdec__template_join(t, out, part);
+        at = found + from->size;
+        if (found < value.size)
+            out = specdec__template_join(t, out, *to);
+    } while (!t->failed && found < value.size);
+    return out;
+}
+
+/* A method or filter on a value. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
+                                                                         specdec__template_value value,
+                                                                         const specdec__template_arguments *arguments)
+{
+    const int is_string = value.kind == SPECDEC__TEMPLATE_STRING, is_list = value.kind == SPECDEC__TEMPLATE_LIST;
+    const specdec__template_value *first = arguments->value;
+    const int by_string = arguments->count > 0 && first->kind == SPECDEC__TEMPLATE_STRING;
+    int ends;
+
+    if (value.kind == SPECDEC__TEMPLATE_UNDEFINED && specdec__bytes_are(name, "trim"))
+        return specdec__template_string("");
+    if (is_string && (specdec__bytes_are(name, "strip") || specdec__bytes_are(name, "trim")))
+        return specdec__template_strip(t, value, arguments, 3);
+    if (is_string && specdec__bytes_are(name, "lstrip"))
+        return specdec__template_strip(t, value, arguments, 1);
+    if (is_string && specdec__bytes_are(name, "rstrip"))
+        return specdec__template_strip(t, value, arguments, 2);
+    if (is_string && by_string && arguments->count == 1 && specdec__bytes_are(name, "split"))
+        return specdec__template_split(t, value, first);
+    if (is_string && by_string && arguments->count == 2 && specdec__bytes_are(name, "replace"))
+        return specdec__template_replace(t, value, first, &arguments->value[1]);
+    ends = specdec__bytes_are(name, "endswith");
+    if (is_string && by_string && (ends || specdec__bytes_are(name, "startswith")))
+        return specdec__template_number(
+            SPECDEC__TEMPLATE_BOOL,
+            first->size <= value.size &&
+                memcmp((const char *)value.at + (ends ? value.size - first->size : 0), first->at, first->size) == 0);
+    if ((is_string || is_list) && (specdec__bytes_are(name, "length") || specdec__bytes_are(name, "count")))
+        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)value.size);
+    if (is_list && (specdec__bytes_are(name, "first") || specdec__bytes_are(name, "last")) && value.size)
+        return ((const specdec__template_value *)value.at)[specdec__bytes_are(name, "first") ? 0 : value.size - 1];
+    if ((is_list && specdec__bytes_are(name, "list")) ||
+        (is_string && (specdec__bytes_are(name, "string") || specdec__bytes_are(name, "safe"))))
+        return value;
+    if (specdec__bytes_are(name, "default") || specdec__bytes_are(name, "d")) {
+        const int falsy = arguments->count > 1 && specdec__template_truth(&arguments->value[1]);
+
+        if (value.kind != SPECDEC__TEMPLATE_UNDEFINED && !(falsy && !specdec__template_truth(&value)))
+            return value;
+        return arguments->count ? *first : specdec__template_string("");
+    }
+    return specdec__template_fail(t, "it uses a filter or method that is not known", name);
+}
+
+/* The attribute or item of a value. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_get(specdec__template *t,
+                                                                       const specdec__template_value *of,
+                                                                       const specdec__template_value *key)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    const specdec_message *message = (const specdec_message *)of->at;
+    const specdec__bytes name = specdec__template_bytes(key->at, key->size);
+    const specdec__template_value *items = (const specdec__template_value *)of->at;
+    const specdec__template_value none = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    const specdec__template_variable *variable;
+    int64_t number = key->number + (key->number < 0 ? (int64_t)of->size : 0);
+
+    if (t->skip || t->failed)
+        return none;
+    if (of->kind == SPECDEC__TEMPLATE_LIST && key->kind == SPECDEC__TEMPLATE_INTEGER)
+        return number >= 0 && number < (int64_t)of->size ? items[number] : none;
+    if (of->kind == SPECDEC__TEMPLATE_UNDEFINED || key->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_fail(t, "it asks what is not defined for something", name);
+    if (of->kind == SPECDEC__TEMPLATE_MESSAGE) {
+        if (specdec__bytes_are(name, "content"))
+            return specdec__template_of(SPECDEC__TEMPLATE_STRING, message->text, message->length);
+        return specdec__bytes_are(name, "role") ? specdec__template_string(roles[message->role]) : none;
+    }
+    if (of->kind == SPECDEC__TEMPLATE_SPACE) {
+        variable = specdec__template_find(t, name, (int)of->number);
+        return variable ? variable->value : none;
+    }
+    if (of->kind != SPECDEC__TEMPLATE_LOOP)
+        return none;
+    number = of->number;
+    if (specdec__bytes_are(name, "index") || specdec__bytes_are(name, "index0"))
+        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number + (name.size == 5));
+    if (specdec__bytes_are(name, "first") || specdec__bytes_are(name, "last"))
+        return specdec__template_number(SPECDEC__TEMPLATE_BOOL,
+                                        name.size == 5 ? number == 0 : number + 1 == (int64_t)of->size);
+    if (specdec__bytes_are(name, "length"))
+        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)of->size);
+    if (specdec__bytes_are(name, "revindex") || specdec__bytes_are(name, "revindex0"))
+        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)of->size - number - (name.size == 9));
+    if (specdec__bytes_are(name, "previtem"))
+        return number ? items[number - 1] : none;
+    if (specdec__bytes_are(name, "nextitem"))
+        return number + 1 < (int64_t)of->size ? items[number + 1] : none;
+    return specdec__template_fail(t, "it asks a loop for what is not known", name);
+}
+
+/* What stands in square brackets behind a value. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_item(specdec__template *t,
+                                                                        const specdec__template_value *of)
+{
+    int64_t place[3] = {0, INT32_MAX, 1};
+    specdec__template_value key = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
+    int i, slice = 0;
+
+    for (i = 0; i < 3; i++) {
+        if (specdec__template_next(t) != ':' && t->text.data[t->at] != ']') {
+            key = specdec__template_expression(t);
+            place[i] = key.number;
+            if (slice && key.kind != SPECDEC__TEMPLATE_INTEGER)
+                specdec__template_fail(t, "it takes apart what is no list", specdec__template_bytes(NULL, 0));
+        }
+        if (!specdec__template_accept(t, ":"))
+            break;
+        slice = 1;
+    }
+    if (!specdec__template_accept(t, "]")) {
+        specdec__template_garbled(t);
+        return key;
+    }
+    if (t->skip || t->failed)
+        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    return slice ? specdec__template_slice(t, of, place[0], place[1], place[2]) : specdec__template_get(t, of, &key);
+}
+
+/* Is a value what a test says? */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_test(specdec__template *t,
+                                                                        const specdec__template_value *value)
+{
+    static const char *const tests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence",
+                                        "number", "true", "false", "boolean"};
+    const int negated = specdec__template_accept(t, "not"), kind = value->kind;
+    const specdec__bytes name = specdec__template_name(t);
+    const int listed = kind == SPECDEC__TEMPLATE_LIST || kind == SPECDEC__TEMPLATE_STRING ||
+                       kind == SPECDEC__TEMPLATE_MESSAGE;
+    size_t i;
+    int is = 0;
+
+    for (i = 0; i < SPECDEC__COUNT(tests) && !specdec__bytes_are(name, tests[i]); i++)
+        ;
+    switch (i) {
+    case 0: is = kind != SPECDEC__TEMPLATE_UNDEFINED; break;
+    case 1: is = kind == SPECDEC__TEMPLATE_UNDEFINED; break;
+    case 2: is = kind == SPECDEC__TEMPLATE_NONE; break;
+    case 3: is = kind == SPECDEC__TEMPLATE_STRING; break;
+    case 4: is = kind == SPECDEC__TEMPLATE_MESSAGE; break;
+    case 5: case 6: is = listed || kind == SPECDEC__TEMPLATE_UNDEFINED; break;
+    case 7: is = kind == SPECDEC__TEMPLATE_INTEGER || kind == SPECDEC__TEMPLATE_BOOL; break;
+    case 8: case 9: is = kind == SPECDEC__TEMPLATE_BOOL && value->number == (i == 8); break;
+    case 10: is = kind == SPECDEC__TEMPLATE_BOOL; break;
+    default: return specdec__template_fail(t, "it makes a test that is not known", name);
+    }
+    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, is != negated);
+}
+
+/* A list of items. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_list(specdec__template *t,
+                                                                        const specdec__template_arguments *items)
+{
+    const size_t count = (size_t)items->count;
+    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
+
+    if (out && count)
+        memcpy(out, items->value, count * sizeof *out);
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
+}
+
+/* The value of a message's member as its method get has it. */
+static specdec__template_value specdec__template_member(specdec__template *t, const specdec__template_value *message,
+                                                        const specdec__template_arguments *arguments)
+{
+    const specdec__template_value value = specdec__template_get(t, message, arguments->value);
+
+    if (value.kind != SPECDEC__TEMPLATE_UNDEFINED)
+        return value;
+    return arguments->count > 1 ? arguments->value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+}
+
+/* What stands behind an opening bracket, and what comes of it: kind '[' a list, '(' a function of this name, else a
+   method or filter on a value, which may have no arguments. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_apply_to(specdec__template *t, int kind,
+                                                                            specdec__bytes name,
+                                                                            const specdec__template_value *value,
+                                                                            int has_arguments)
+{
+    specdec__template_arguments arguments;
+    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    const int before = t->arguments;
+
+    arguments.value = t->argument;
+    arguments.name = t->argument_name;
+    arguments.count = 0;
+    if (has_arguments && specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+        specdec__template_read_arguments(t, kind == '[' ? "]" : ")", &arguments);
+    if (t->skip || t->failed)
+        ;
+    else if (kind == '[')
+        out = specdec__template_list(t, &arguments);
+    else if (kind == '(')
+        out = specdec__template_function(t, name, &arguments);
+    else if (value->kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count)
+        out = specdec__template_member(t, value, &arguments);
+    else
+        out = specdec__template_apply(t, name, *value, &arguments);
+    t->depth -= has_arguments ? SPECDEC__TEMPLATE_BRACKET : 0;
+    t->arguments = before;
+    return out;
+}
+
+/* A name: a constant, a function or a variable. The date is none: what it changes no format can hold. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
+{
+    static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
+    const specdec__template_variable *variable;
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(constants); i++)
+        if (specdec__bytes_are(name, constants[i]))
+            return specdec__template_number(i < 4 ? SPECDEC__TEMPLATE_BOOL : SPECDEC__TEMPLATE_NONE, i < 2);
+    if (specdec__bytes_are(name, "strftime_now"))
+        specdec__template_fail(t, "it asks for the date", name);
+    if (specdec__template_accept(t, "("))
+        return specdec__template_apply_to(t, '(', name, NULL, 1);
+    variable = specdec__template_find(t, name, 0);
+    return variable ? variable->value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+}
+
+/* What an expression is made of, without what stands behind it. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_primary(specdec__template *t)
+{
+    const int c = specdec__template_next(t);
+    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
+    specdec__bytes name;
+
+    if (c == '"' || c == '\'') {
+        value = specdec__template_quoted(t);
+        while (!t->failed && (specdec__template_next(t) == '"' || t->text.data[t->at] == '\'')) {
+            specdec__template_value more = specdec__template_quoted(t);
+
+            value = t->skip ? more : specdec__template_join(t, value, more);
+        }
+        return value;
+    }
+    if (c >= '0' && c <= '9') {
+        for (; t->at < t->end && t->text.data[t->at] >= '0' && t->text.data[t->at] <= '9'; t->at++)
+            value.number = value.number < INT32_MAX ? value.number * 10 + (t->text.data[t->at] - '0') : value.number;
+        return value;
+    }
+    if (specdec__template_accept(t, "["))
+        return specdec__template_apply_to(t, '[', specdec__template_bytes(NULL, 0), NULL, 1);
+    if (specdec__template_accept(t, "(")) {
+        if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+            value = specdec__template_expression(t);
+        t->depth -= SPECDEC__TEMPLATE_BRACKET;
+        if (!t->failed && !specdec__template_accept(t, ")"))
+            specdec__template_garbled(t);
+        return value;
+    }
+    name = specdec__template_name(t);
+    if (!name.size) {
+        specdec__template_garbled(t);
+        return value;
+    }
+    return specdec__template_named(t, name);
+}
+
+/* An operand with its attributes, items, calls, filters and tests. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specdec__template *t)
+{
+    const int minus = specdec__template_accept(t, "-");
+    specdec__template_value value = specdec__template_primary(t), key;
+    specdec__bytes name;
+    int dot;
+
+    specdec__template_step(t, 0);
+    while (!t->failed) {
+        if ((dot = specdec__template_accept(t, ".")) || specdec__template_accept(t, "|")) {
+            const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
+
+            key = specdec__template_of(SPECDEC__TEMPLATE_STRING, name.data, name.size);
+            value = called || !dot ? specdec__template_apply_to(t, '.', name, &value, called)
+                                   : specdec__template_get(t, &value, &key);
+        } else if (specdec__template_accept(t, "[")) {
+            if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
+                value = specdec__template_item(t, &value);
+            t->depth -= SPECDEC__TEMPLATE_BRACKET;
+        } else if (specdec__template_accept(t, "is")) {
+            value = specdec__template_test(t, &value);
+        } else {
+            break;
+        }
+    }
+    if (minus)
+        value.number = -value.number;
+    return value;
+}
+
+/* Is a value in a list, a string in a string, or the name of what a message has? */
+static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, const specdec__template_value *what,
+                                                      const specdec__template_value *in)
+{
+    const specdec__template_value *items = (const specdec__template_value *)in->at;
+    size_t i;
+
+    specdec__template_step(t, in->size * (what->size + 1));
+    if (in->kind == SPECDEC__TEMPLATE_STRING && what->kind == SPECDEC__TEMPLATE_STRING)
+        return !what->size || specdec__template_search(in, 0, what) < in->size;
+    if (in->kind == SPECDEC__TEMPLATE_MESSAGE)
+        return specdec__template_is(what, "role") || specdec__template_is(what, "content");
+    if (in->kind != SPECDEC__TEMPLATE_LIST)
+        specdec__template_fail(t, "it looks into what is no list", specdec__template_bytes(NULL, 0));
+    else
+        for (i = 0; i < in->size; i++)
+            if (specdec__template_equal(what, &items[i]))
+                return 1;
+    return 0;
+}
+
+/* Two operands and what stands between them: the number of a comparison or sum below. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_combine(specdec__template *t, int i,
+                                                                           specdec__template_value a,
+                                                                           specdec__template_value b)
+{
+    const int numbers = a.kind >= SPECDEC__TEMPLATE_BOOL && a.kind <= SPECDEC__TEMPLATE_INTEGER &&
+                        b.kind >= SPECDEC__TEMPLATE_BOOL && b.kind <= SPECDEC__TEMPLATE_INTEGER;
+    specdec__template_value *out;
+    int64_t x = a.number, y = b.number;
+
+    if (t->skip || t->failed)
+        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    if (i < 4)
+        return specdec__template_number(SPECDEC__TEMPLATE_BOOL, (i < 2 ? specdec__template_equal(&a, &b)
+                                                                       : specdec__template_within(t, &a, &b)) ==
+                                                                    (i % 2 == 0));
+    if (i == 8 && a.kind == SPECDEC__TEMPLATE_LIST && b.kind == SPECDEC__TEMPLATE_LIST) {
+        out = (specdec__template_value *)specdec__template_take(t, (a.size + b.size) * sizeof *out);
+        if (out && a.size)
+            memcpy(out, a.at, a.size * sizeof *out);
+        if (out && b.size)
+            memcpy(out + a.size, b.at, b.size * sizeof *out);
+        return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? a.size + b.size : 0);
+    }
+    if (i == 8 && a.kind == SPECDEC__TEMPLATE_STRING && b.kind == SPECDEC__TEMPLATE_STRING)
+        return specdec__template_join(t, a, b);
+    if (i == 10)
+        return specdec__template_join(t, a, b);
+    if (!numbers || x > INT32_MAX || x < -INT32_MAX || y > INT32_MAX || y < -INT32_MAX || (i > 11 && !y))
+        return specdec__template_fail(t, "it computes with what is no number", specdec__template_bytes(NULL, 0));
+    switch (i) {
+    case 4: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x <= y);
+    case 5: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x >= y);
+    case 6: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x < y);
+    case 7: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x > y);
+    case 8: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x + y);
+    case 9: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x - y);
+    case 11: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x * y);
+    }
+    x %= y; /* as Python has it: the sign of y */
+    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x && (x < 0) != (y < 0) ? x + y : x);
+}
+
+/* The operator that stands here, of this level or one that binds closer; -1: none. Levels: 0 or, 1 and, 3 comparisons,
+   4 sums, 5 strings that are joined, 6 products. */
+static int specdec__template_operator(specdec__template *t, int level, int *own)
+{
+    static const char *const operators[] = {"==", "!=", "in", "not in", "<=", ">=", "<", ">",
+                                            "+",  "-",  "~",  "*",      "%",  "or", "and"};
+    static const unsigned char levels[] = {3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 5, 6, 6, 0, 1};
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(operators); i++)
+        if (levels[i] >= level && specdec__template_accept(t, operators[i])) {
+            *own = levels[i];
+            return (int)i;
+        }
+    return -1;
+}
+
+/* Operands and the operators between them, of this level and those that bind closer. */
+static specdec__template_value specdec__template_binary(specdec__template *t, int level)
+{
+    specdec__template_value value, other;
+    int i, own = 0, decided;
+
+    if (specdec__template_accept(t, "not")) {
+        value = specdec__template_deeper(t, 1) ? specdec__template_binary(t, 3)
+                                               : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+        t->depth--;
+        value = specdec__template_number(SPECDEC__TEMPLATE_BOOL, !specdec__template_truth(&value));
+    } else {
+        value = specdec__template_operand(t);
+    }
+    while (!t->failed && (i = specdec__template_operator(t, level, &own)) >= 0) {
+        decided = own < 2 && specdec__template_truth(&value) == !own;
+        t->skip += decided;
+        other = specdec__template_deeper(t, 1) ? specdec__template_binary(t, own + 1) : value;
+        t->depth--;
+        t->skip -= decided;
+        value = decided ? value : own < 2 ? other : specdec__template_combine(t, i, value, other);
+    }
+    return value;
+}
+
+/* An expression; "a if b else c" reads b first, as a may have no value without it. */
+static specdec__template_value specdec__template_expression(specdec__template *t)
+{
+    const size_t at = t->at;
+    specdec__template_value value, wanted;
+    size_t after;
+
+    t->skip++;
+    specdec__template_binary(t, 0);
+    specdec__template_step(t, t->at - at);
+    t->skip--;
+    if (!specdec__template_accept(t, "if")) {
+        if (t->skip)
+            return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+        t->at = at;
+        return specdec__template_binary(t, 0);
+    }
+    wanted = specdec__template_binary(t, 0);
+    after = t->at;
+    t->at = at;
+    t->skip += !specdec__template_truth(&wanted);
+    value = specdec__template_binary(t, 0);
+    t->skip -= !specdec__template_truth(&wanted);
+    t->at = after;
+    if (!specdec__template_accept(t, "else"))
+        return specdec__template_truth(&wanted) ? value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    t->skip += specdec__template_truth(&wanted);
+    specdec__template_next(t);
+    if (specdec__template_truth(&wanted))
+        specdec__template_expression(t);
+    else
+        value = specdec__template_expression(t);
+    t->skip -= specdec__template_truth(&wanted);
+    return value;
+}
+
+/* ---- Text and tags. */
+
+static void specdec__template_write(specdec__template *t, const void *text, size_t size)
+{
+    if (size > sizeof t->output - t->written) {
+        specdec__template_fail(t, "it writes too much", specdec__template_bytes(NULL, 0));
+        return;
+    }
+    if (size)
+        memcpy(t->output + t->written, text, size);
+    t->written += size;
+}
+
+/* Finds the end of a tag whose text begins at `at`: outside strings and brackets. */
+static void specdec__template_bound(specdec__template *t, unsigned char kind)
+{
+    const unsigned char *text = t->text.data;
+    size_t i;
+    int depth = 0;
+    unsigned char quote = 0, c;
+
+    for (i = t->at; i + 1 < t->text.size; i++) {
+        c = text[i];
+        if (kind != '#' && quote) {
+            i += c == '\\';
+            quote = c == quote ? 0 : quote;
+        } else if (depth <= 0 && c == (kind == '{' ? '}' : kind) && text[i + 1] == '}') {
+            break;
+        } else if (kind != '#') {
+            quote = c == '"' || c == '\'' ? c : 0;
+            depth += c == '(' || c == '[' || c == '{' ? 1 : c == ')' || c == ']' || c == '}' ? -1 : 0;
+        }
+    }
+    if (i + 1 >= t->text.size) {
+        specdec__template_fail(t, "a tag has no end", specdec__template_bytes(NULL, 0));
+        i = t->text.size;
+    }
+    t->end = i > t->at && (text[i - 1] == '-' || text[i - 1] == '+') ? i - 1 : i;
+}
+
+/* Leaves the tag that ends at t->end: its text begins behind it, and some white space goes. */
+static void specdec__template_close(specdec__template *t)
+{
+    const unsigned char *text = t->text.data + t->end;
+    const size_t left = t->text.size - t->end;
+    const int marked = left && (text[0] == '-' || text[0] == '+');
+
+    t->strip = left && text[0] == '-' ? 2 : left > (size_t)marked && !marked && text[marked] != '}' ? 1 : 0;
+    t->after = t->end + (left < (size_t)marked + 2 ? left : (size_t)marked + 2);
+}
+
+/* Goes on to the next tag that is no comment, and writes the text before it (write = 0: does not). Returns its kind,
+   '{' or '%', 0: the template ends. t->at to t->end is what stands in it. */
+static int specdec__template_tag(specdec__template *t, int write)
+{
+    const unsigned char *text = t->text.data;
+
+    while (!t->failed) {
+        size_t from = t->after, to, tag, start;
+        int kind, dash, lines;
+
+        if (t->strip == 2) {
+            while (from < t->text.size && memchr(" \t\r\n\v\f", text[from], 6))
+                from++;
+        } else if (t->strip) {
+            from += from < t->text.size && text[from] == '\n';
+        }
+        t->line = from > t->after ? text[from - 1] == '\n' : t->after == 0;
+        for (tag = from; tag + 1 < t->text.size; tag++)
+            if (text[tag] == '{' && (text[tag + 1] == '{' || text[tag + 1] == '%' || text[tag + 1] == '#'))
+                break;
+        kind = tag + 1 < t->text.size ? text[tag + 1] : 0;
+        to = kind ? tag : t->text.size;
+        dash = kind && tag + 2 < t->text.size ? text[tag + 2] : 0;
+        for (start = to; start > from && (text[start - 1] == ' ' || text[start - 1] == '\t'); start--)
+            ;
+        lines = start > from ? text[start - 1] == '\n' : t->line;
+        if (kind && dash == '-')
+            while (to > from && memchr(" \t\r\n\v\f", text[to - 1], 6))
+                to--;
+        else if (kind && kind != '{' && dash != '+' && lines)
+            to = start;
+        if (write)
+            specdec__template_write(t, text + from, to - from);
+        t->after = t->text.size;
+        t->strip = 0;
+        if (!kind)
+            return 0;
+        t->at = tag + 2 + (dash == '-' || dash == '+');
+        specdec__template_bound(t, (unsigned char)kind);
+        specdec__template_close(t);
+        specdec__template_step(t, t->end - t->at + tag - from);
+        if (kind != '#')
+            return kind;
+    }
+    return 0;
+}
+
+/* Passes over the text of a block that is not run, to the tag of its own level that ends it: one that begins with
+   "end", or, if asked for, "elif" and "else". Returns that tag's name. */
+static specdec__bytes specdec__template_pass(specdec__template *t, int others)
+{
+    static const char *const openers[] = {"if", "for", "macro", "call", "filter", "block", "generation"};
+    specdec__bytes name = specdec__template_bytes(NULL, 0);
+    int kind, depth = 0;
+    size_t i;
+
+    while ((kind = specdec__template_tag(t, 0)) != 0) {
+        if (kind != '%')
+            continue;
+        name = specdec__template_name(t);
+        for (i = 0; i < SPECDEC__COUNT(openers); i++)
+            depth += specdec__bytes_are(name, openers[i]);
+        if (specdec__bytes_are(name, "set")) { /* a block, unless it has a value */
+            while (specdec__template_name(t).size && specdec__template_accept(t, "."))
+                ;
+            depth += !specdec__template_next(t);
+        }
+        if (!depth && (name.size > 3 && memcmp(name.data, "end", 3) == 0))
+            return name;
+        if (!depth && others && (specdec__bytes_are(name, "elif") || specdec__bytes_are(name, "else")))
+            return name;
+        depth -= name.size > 3 && memcmp(name.data, "end", 3) == 0;
+    }
+    specdec__template_fail(t, "a block has no end", name);
+    return name;
+}
+
+/* A new block; NULL, and the run has ended, when there are too many. */
+static specdec__template_block *specdec__template_push(specdec__template *t, int kind, specdec__bytes name)
+{
+    specdec__template_block *block = &t->block[t->blocks];
+
+    if (t->blocks == SPECDEC__TEMPLATE_BLOCKS) {
+        specdec__template_fail(t, "its blocks are too deep", name);
+        return NULL;
+    }
+    t->blocks++;
+    memset(block, 0, sizeof *block);
+    block->kind = kind;
+    block->name = name;
+    block->body = t->end;
+    block->written = t->written;
+    block->variables = t->variables;
+    return block;
+}
+
+/* if, and elif behind what was not run. */
+static void specdec__template_if(specdec__template *t)
+{
+    specdec__bytes name = specdec__template_bytes("if", 2);
+    int taken = 0;
+
+    while (!t->failed && !taken) {
+        specdec__template_value wanted = specdec__template_number(SPECDEC__TEMPLATE_BOOL, 1);
+
+        if (!specdec__bytes_are(name, "else"))
+            wanted = specdec__template_expression(t);
+        taken = specdec__template_truth(&wanted);
+        if (!t->failed && !taken) {
+            name = specdec__template_pass(t, 1);
+            if (specdec__bytes_are(name, "endif"))
+                return;
+        }
+    }
+    specdec__template_push(t, 'i', name);
+}
+
+/* Begins the next round of a loop, or leaves it. */
+static void specdec__template_round(specdec__template *t)
+{
+    specdec__template_block *block = &t->block[t->blocks - 1];
+    specdec__template_value loop = block->list;
+
+    t->variables = block->variables;
+    t->sets++;
+    if (block->index == (int)block->list.size) {
+        t->blocks--;
+        return;
+    }
+    loop.kind = SPECDEC__TEMPLATE_LOOP;
+    loop.number = block->index;
+    specdec__template_set(t, block->name, 0, ((const specdec__template_value *)block->list.at)[block->index++]);
+    specdec__template_set_name(t, "loop", loop);
+    t->end = block->body;
+    specdec__template_close(t);
+}
+
+/* Those items of a list for which an expression at t->at is true, with each as a variable. */
+static specdec__template_value specdec__template_filter(specdec__template *t, specdec__bytes name,
+                                                        specdec__template_value list)
+{
+    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, list.size * sizeof *out);
+    const int variables = t->variables;
+    const size_t at = t->at;
+    size_t i, count = 0;
+
+    for (i = 0; out && !t->failed && i < list.size; i++) {
+        const specdec__template_value item = ((const specdec__template_value *)list.at)[i];
+        specdec__template_value wanted;
+
+        t->at = at;
+        t->variables = variables;
+        specdec__template_bind(t, name, item);
+        wanted = specdec__template_expression(t);
+        if (specdec__template_truth(&wanted))
+            out[count++] = item;
+    }
+    t->variables = variables;
+    if (!list.size) {
+        t->skip++;
+        specdec__template_expression(t);
+        t->skip--;
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, count);
+}
+
+static void specdec__template_for(specdec__template *t)
+{
+    const specdec__bytes name = specdec__template_name(t);
+    specdec__template_value list;
+    specdec__template_block *block;
+
+    if (!specdec__template_accept(t, "in")) {
+        specdec__template_fail(t, "it has a loop that is not understood", name);
+        return;
+    }
+    list = specdec__template_binary(t, 0);
+    if (list.kind == SPECDEC__TEMPLATE_UNDEFINED)
+        list = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0);
+    if (list.kind != SPECDEC__TEMPLATE_LIST)
+        specdec__template_fail(t, "it loops over what is no list", name);
+    if (!t->failed && specdec__template_accept(t, "if"))
+        list = specdec__template_filter(t, name, list);
+    if (t->failed || specdec__template_next(t)) {
+        specdec__template_fail(t, "it has a loop that is not understood", name);
+        return;
+    }
+    if (!list.size) {
+        if (specdec__bytes_are(specdec__template_pass(t, 1), "else"))
+            specdec__template_push(t, 'e', name);
+        return;
+    }
+    block = specdec__template_push(t, 'f', name);
+    if (block) {
+        block->list = list;
+        specdec__template_round(t);
+    }
+}
+
+static void specdec__template_assign(specdec__template *t)
+{
+    specdec__bytes name = specdec__template_name(t), attribute;
+    const specdec__template_variable *variable;
+    int space = 0;
+
+    if (specdec__template_accept(t, ".")) {
+        attribute = specdec__template_name(t);
+        variable = specdec__template_find(t, name, 0);
+        space = variable && variable->value.kind == SPECDEC__TEMPLATE_SPACE ? (int)variable->value.number : 0;
+        if (!space)
+            specdec__template_fail(t, "it sets an attribute of what is no namespace", name);
+        name = attribute;
+    }
+    if (!specdec__template_next(t) && !space) {
+        specdec__template_push(t, 's', name);
+        return;
+    }
+    if (!specdec__template_accept(t, "=")) {
+        specdec__template_fail(t, "it sets what is not understood", name);
+        return;
+    }
+    specdec__template_set(t, name, space, specdec__template_expression(t));
+    if (specdec__template_next(t))
+        specdec__template_fail(t, "it sets what is not understood", name);
+}
+
+/* The end of a block: of a loop, perhaps another round; of a set, its value. */
+static void specdec__template_end(specdec__template *t, specdec__bytes name)
+{
+    const specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+    specdec__template_value value;
+
+    if (!t->blocks) {
+        specdec__template_fail(t, "it ends a block that has not begun", name);
+    } else if (block->kind == 'f') {
+        specdec__template_round(t);
+    } else if (block->kind == 's') {
+        t->blocks--;
+        value = specdec__template_join(t, specdec__template_string(""),
+                                       specdec__template_of(SPECDEC__TEMPLATE_STRING, t->output + block->written,
+                                                            t->written - block->written));
+        t->written = block->written;
+        specdec__template_set(t, block->name, 0, value);
+    } else {
+        t->blocks--;
+    }
+}
+
+/* elif or else behind what was run: the rest of the block is passed over. */
+static void specdec__template_leave(specdec__template *t, specdec__bytes name)
+{
+    specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+
+    if (t->blocks && block->kind == 'f' && block->index < (int)block->list.size) {
+        specdec__template_round(t);
+        return;
+    }
+    specdec__template_pass(t, 0);
+    specdec__template_end(t, name);
+}
+
+/* One statement. Returns 1 when it ends a macro. */
+static int specdec__template_statement(specdec__template *t)
+{
+    const specdec__bytes name = specdec__template_name(t);
+    specdec__template_value macro;
+    specdec__bytes own;
+
+    if (specdec__bytes_are(name, "if")) {
+        specdec__template_if(t);
+    } else if (specdec__bytes_are(name, "for")) {
+        specdec__template_for(t);
+    } else if (specdec__bytes_are(name, "set")) {
+        specdec__template_assign(t);
+    } else if (specdec__bytes_are(name, "elif") || specdec__bytes_are(name, "else")) { /* behind what was run */
+        specdec__template_leave(t, name);
+    } else if (specdec__bytes_are(name, "macro")) {
+        own = specdec__template_name(t);
+        if (!specdec__template_accept(t, "("))
+            specdec__template_fail(t, "it has a macro that is not understood", own);
+        macro = specdec__template_of(SPECDEC__TEMPLATE_MACRO, NULL, t->end);
+        macro.number = (int64_t)t->at;
+        specdec__template_set(t, own, 0, macro);
+        specdec__template_pass(t, 0);
+    } else if (specdec__bytes_are(name, "endmacro")) {
+        return 1;
+    } else if (specdec__bytes_are(name, "endif") || specdec__bytes_are(name, "endfor") ||
+               specdec__bytes_are(name, "endset")) {
+        specdec__template_end(t, name);
+    } else if (!specdec__bytes_are(name, "generation") && !specdec__bytes_are(name, "endgeneration")) {
+        specdec__template_fail(t, "it has a statement that is not known", name);
+    }
+    return 0;
+}
+
+/* Runs from t->after to the end of the template, or of the macro. */
+static void specdec__template_run(specdec__template *t)
+{
+    int kind;
+
+    while ((kind = specdec__template_tag(t, 1)) != 0) {
+        const size_t used = t->used;
+        const int sets = t->sets;
+
+        if (kind == '%') {
+            if (specdec__template_statement(t))
+                return;
+        } else {
+            specdec__template_value value = specdec__template_expression(t);
+
+            if (specdec__template_next(t))
+                specdec__template_garbled(t);
+            value = specdec__template_join(t, value, specdec__template_string(""));
+            specdec__template_write(t, value.at, value.size);
+        }
+        if (t->sets == sets && kind == '{')
+            t->used = used; /* nothing that was made there is needed any more */
+    }
+}
+
+/* Runs a template for a few messages, as a conversation that the model is to answer. bos, eos: the texts of the tokens
+   that begin and end texts. Afterwards t->output holds t->written bytes, or t->failed says why not. */
+static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specdec__bytes text, specdec__bytes bos,
+                                                     specdec__bytes eos, const specdec_message *messages, int count)
+{
+    specdec__template_value *list;
+    int i;
+
+    t->text = text;
+    t->text.size -= text.size && text.data[text.size - 1] == '\n';
+    t->at = t->end = t->after = t->used = t->written = 0;
+    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
+    t->arguments = t->sets = 0;
+    t->failed = NULL;
+    t->culprit = specdec__template_bytes(NULL, 0);
+    if (text.size > SPECDEC__TEMPLATE_LONGEST || (text.size && memchr(text.data, '\r', text.size)))
+        specdec__template_fail(t, "it is too long, or has carriage returns", specdec__template_bytes(NULL, 0));
+    list = (specdec__template_value *)specdec__template_take(t, (size_t)count * sizeof *list);
+    for (i = 0; list && i < count; i++)
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_MESSAGE, &messages[i], 0);
+    specdec__template_set_name(t, "messages", specdec__template_of(SPECDEC__TEMPLATE_LIST, list, (size_t)count));
+    specdec__template_set_name(t, "bos_token", specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_set_name(t, "eos_token", specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_set_name(t, "add_generation_prompt", specdec__template_number(SPECDEC__TEMPLATE_BOOL, 1));
+    specdec__template_set_name(t, "tools", specdec__template_number(SPECDEC__TEMPLATE_NONE, 0));
+    if (!t->failed)
+        specdec__template_run(t);
+    if (!t->failed && t->blocks)
+        specdec__template_fail(t, "a block has no end", t->block[0].name);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>text/chat: chat formats: recognised by name or template, and rendered.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_HAS = 3 };
+enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
-/* A chat format is recognised by what its template contains; the template itself is never run. The token that begins a
-   text is left to specdec__tokenize; special tokens are written as text, so PARSE_SPECIAL belongs to it. */
+/* A layout of conversations. Special tokens are written as text, so PARSE_SPECIAL belongs to it; the token that begins
+   texts does not. */
 typedef struct specdec__chat_format {
     const char *name;
-    const char *has[SPECDEC__CHAT_HAS], *lacks; /* in the template; NULL: does not matter */
+    const char *tokens[SPECDEC__CHAT_TOKENS]; /* that the vocabulary must have, each as one token */
     int trims;                           /* of roles (1 << role): white space around messages is dropped */
     int ends;                            /* of roles: the token that ends a text stands before `after` */
     const char *opening;                 /* before system messages, and before user ones that follow no system one: */
@@ -15334,114 +17566,155 @@ typedef struct specdec__chat_format {
     const char *generate;                /* what makes the model answer */
 } specdec__chat_format;
 
-enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1 };
+enum {
+    SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
+    SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
+    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: user messages behind system ones are, at their end alone */
+};
 
 /* DeepSeek's tokens, with wide bars. */
 #define SPECDEC__CHAT_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
 #define SPECDEC__CHAT_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
-/* "tulu" has two rows: Tulu 2 and Tulu 3; so has "llama2": with "<s>" before every question, or before the first. So
-   has "mistral", which is that before v3: older templates have no space before answers; the one before "[INST]" is the
-   tokenizer's. What has none behind it (tekken) is none of the three. So has "deepseek-r1": older templates leave it to
-   the model to begin with "<think>", as "chatml" does. What a row lacks tells others from it: Apriel from Phi-3,
-   SmolVLM from ChatML, Functionary from Llama 3. */
+/* A name may have several rows: a template is of the first one that writes what it writes; a name alone is the first.
+   "llama2": with "<s>" before every question, or before the first. "mistral" is that before v3: with or without spaces
+   around answers; the one before "[INST]" is the tokenizer's. "deepseek-r1": some templates leave it to the model to
+   begin with "<think>". Marks that are no tokens (zephyr's, tulu's, llama2's) are written in pieces. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"phi4-mini", {"|>' + message", "<|end|>", NULL}, NULL, 0, 0, "", "",
+    {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
-    {"phi3", {"<|assistant|>", "<|end|>", NULL}, "\\n<|end|>", 0, 0, "", "",
+    {"phi3", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"tulu", {"<|user|>", "eos_token", "'content'] }}"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"tulu", {NULL}, 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"tulu", {"<|user|>", "eos_token", "not loop.last"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"zephyr", {NULL}, 0, SPECDEC__CHAT_ALL, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"zephyr", {"<|user|>", "eos_token", NULL}, "<|end|>", 0, SPECDEC__CHAT_ALL, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"phi4", {"<|im_start|>", "<|im_sep|>", NULL}, NULL, 0, 0, "", "",
+    {"phi4", {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
      {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
-    {"chatml-think", {"<|im_start|>", "assistant\\n<think>", NULL}, NULL, 0, 0, "", "",
+    {"chatml-think", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n<think>\n"},
-    {"chatml", {"<|im_start|>", NULL, NULL}, "<end_of_utterance>", 0, 0, "", "",
+    {"chatml", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", NULL, NULL}, ">>>", SPECDEC__CHAT_ALL, 0, "", "",
+    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, SPECDEC__CHAT_ALL, 0, "", "",
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
      {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {"granite", {"<|start_of_role|>", NULL, NULL}, NULL, 0, 0, "", "",
+    {"granite", {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}, 0, 0, "", "",
      {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
       "<|start_of_role|>assistant<|end_of_role|>"},
      {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", "><think>", NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "",
+    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "",
      "", {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT "<think>\n"},
-    {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", NULL, NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, "{{ '[INST] '", SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] ", NULL}, NULL, 0, 0, "", "",
+    {"mistral-v7", {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"}, 0, 0, "", "",
      {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST] ", NULL, NULL}, " [/INST]", SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
+    {"mistral-v3", {"[INST]", "[/INST]", "</s>"}, SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, " [INST] ", 0, 0, "[INST] ", "[INST] ",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
      {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, NULL, 0, 0, "[INST] ", "[INST] ",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"gemma", {"<start_of_turn>", NULL, NULL}, NULL, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
+     {"", "", ""}, {"\n\n", " [/INST]", "</s> "}, ""},
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
+     {"", "", " "}, {"\n\n", " [/INST]", " </s>"}, ""},
+    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
+     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
+    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
+     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
+    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
      "<start_of_turn>user\n",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
-/* Does a text contain a string? */
-static int specdec__chat_contains(const char *text, size_t length, const char *what)
-{
-    size_t size = strlen(what), i;
+/* How the conversations of a model are laid out. */
+typedef struct specdec__chat {
+    const specdec__chat_format *format; /* NULL: it is not known */
+    int trims;                    /* as in the format; a template may say otherwise */
+    int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
+    int no_system;                /* system messages are refused: the template writes them in a way of its own */
+    specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
+                                      before every first one */
+    const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
+    specdec__bytes culprit;       /* what in it */
+} specdec__chat;
 
-    for (i = 0; i + size <= length; i++)
-        if (memcmp(text + i, what, size) == 0)
-            return 1;
-    return 0;
-}
+/* What recognising a template takes, and what of it stays: texts of a specdec__chat. */
+typedef struct specdec__chat_work {
+    specdec__template run;
+    char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
+    specdec__chat found;
+} specdec__chat_work;
 
-/* The chat format of this name, or the one that a template (tokenizer.chat_template) is recognised as; NULL: none. No
-   name contains what templates are recognised by. */
-static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name_or_template, size_t length)
+/* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
+   that is not noted). needed: the bytes of all that was appended, also without room for it. */
+typedef struct specdec__chat_text {
+    char *text;
+    unsigned char *plain;
+    size_t size, needed;
+} specdec__chat_text;
+
+/* The first format of this name; NULL: none. */
+static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name)
 {
     size_t i;
 
-    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
-        const specdec__chat_format *format = &specdec__chat_formats[i];
-        int fits = !format->lacks || !specdec__chat_contains(name_or_template, length, format->lacks), j;
+    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
+        if (strcmp(specdec__chat_formats[i].name, name) == 0)
+            return &specdec__chat_formats[i];
+    return NULL;
+}
 
-        for (j = 0; j < SPECDEC__CHAT_HAS && format->has[j] && fits; j++)
-            fits = specdec__chat_contains(name_or_template, length, format->has[j]);
-        if (fits || (strlen(format->name) == length && memcmp(format->name, name_or_template, length) == 0))
-            return format;
+/* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
+static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    int missing = 0, i;
+    uint32_t id;
+
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && format->tokens[i]; i++)
+        missing |= 1 << i;
+    for (id = 0; id < v->count && missing; id++) {
+        const specdec__bytes text = specdec__cursor_string(&c);
+
+        for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
+            if (missing >> i & 1 && specdec__bytes_are(text, format->tokens[i]))
+                missing &= ~(1 << i);
     }
+    for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
+        if (missing >> i & 1)
+            return format->tokens[i];
     return NULL;
 }
 
 /* Appends bytes, or a string (SPECDEC_WHOLE_STRING), while there is room and counts them in any case. */
-static void specdec__chat_append(char *out, size_t size, size_t *needed, const char *text, size_t length)
+static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
+    size_t i;
+
     if (length == SPECDEC_WHOLE_STRING)
         length = strlen(text);
-    if (length && *needed <= size && length <= size - *needed)
-        memcpy(out + *needed, text, length);
-    *needed = specdec__size_add(*needed, length);
+    if (length && out->needed <= out->size && length <= out->size - out->needed) {
+        memcpy(out->text + out->needed, text, length);
+        for (i = out->needed; out->plain && i < out->needed + length; i++)
+            out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | (plain ? 1u << i % 8 : 0));
+    }
+    out->needed = specdec__size_add(out->needed, length);
 }
 
-static specdec__bytes specdec__chat_trim(const specdec_message *message, int trims)
+/* A message's text without the white space at its ends (1: the left, 2: the right). */
+static specdec__bytes specdec__chat_trim(const specdec_message *message, int ends)
 {
     const char *text = message->text;
     size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
-    size_t kinds = trims ? 6 : 0; /* of white space */
     specdec__bytes out;
 
-    while (length && memchr(" \t\r\n\v\f", text[length - 1], kinds))
+    while (ends & 2 && length && memchr(" \t\r\n\v\f", text[length - 1], 6))
         length--;
-    for (; length && memchr(" \t\r\n\v\f", text[0], kinds); length--)
+    for (; ends & 1 && length && memchr(" \t\r\n\v\f", text[0], 6); length--)
         text++;
     out.data = (const unsigned char *)text;
     out.size = length;
@@ -15449,44 +17722,347 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int tri
 }
 
 /* Appends what stands behind a message of this role. end: the text of the token that ends a text. */
-static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end, char *out,
-                                size_t size, size_t *needed)
+static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end,
+                                specdec__chat_text *out)
 {
     if (format->ends >> role & 1)
-        specdec__chat_append(out, size, needed, (const char *)end.data, end.size);
-    specdec__chat_append(out, size, needed, format->after[role], SPECDEC_WHOLE_STRING);
+        specdec__chat_append(out, (const char *)end.data, end.size, 0);
+    specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
-/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: the text holds
-   messages already. end: see specdec__chat_close. *needed becomes the length of all that was appended; no terminating
-   zero is written. Errors: ARGUMENT; BUFFER, without words, when that is above size. */
-static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format, specdec__bytes end,
-                                                           int begun, const specdec_message *messages, int count,
-                                                           char *out, size_t size, size_t *needed,
-                                                           specdec_error *error)
+/* Appends a message whose role is known. previous: that of the one before it; begun: there is text before it. */
+static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
+                                  const specdec_message *message, specdec__chat_text *out)
+{
+    const specdec__chat_format *format = chat->format;
+    const int role = (int)message->role, behind = role == SPECDEC_USER && previous == SPECDEC_SYSTEM;
+    const int half = behind && chat->trims & SPECDEC__CHAT_HALF;
+    const specdec__bytes text = specdec__chat_trim(message, half ? 2 : chat->trims >> role & 1 ? 3 : 0);
+
+    if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
+        specdec__chat_append(out, begun ? format->reopening : format->opening, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
+    if (role == SPECDEC_SYSTEM && !begun)
+        specdec__chat_append(out, (const char *)chat->prefix.data, chat->prefix.size, 0);
+    specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
+    specdec__chat_close(format, role, end, out);
+}
+
+/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: there are
+   messages before it. end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without
+   words, when out->needed is above its size. */
+static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
+                                                           const specdec_message *messages, int count,
+                                                           specdec__chat_text *out, specdec_error *error)
 {
     int i, previous = SPECDEC_ASSISTANT;
+    specdec_message own;
 
-    for (i = 0; i < count; i++) {
-        const int role = (int)messages[i].role;
-        specdec__bytes text;
-
-        if (role < 0 || role >= SPECDEC__CHAT_ROLES || (!messages[i].text && messages[i].length))
+    for (i = 0; i < count; i++)
+        if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
+            (!messages[i].text && messages[i].length))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
-        text = specdec__chat_trim(&messages[i], format->trims >> role & 1);
-        if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM) {
-            specdec__chat_append(out, size, needed, begun ? format->reopening : format->opening,
-                                 SPECDEC_WHOLE_STRING);
-            begun = 1;
-        }
-        specdec__chat_append(out, size, needed, format->before[role], SPECDEC_WHOLE_STRING);
-        specdec__chat_append(out, size, needed, (const char *)text.data, text.size);
-        specdec__chat_close(format, role, end, out, size, needed);
-        previous = role;
+        else if (chat->no_system && messages[i].role == SPECDEC_SYSTEM)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "message %d: the model's template writes system messages in a way of its own", i);
+    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->system.data) {
+        memset(&own, 0, sizeof own);
+        own.text = (const char *)chat->system.data;
+        own.length = chat->system.size;
+        own.special = 1;
+        specdec__chat_message(chat, end, 0, previous, &own, out);
+        previous = SPECDEC_SYSTEM;
+        begun = 1;
     }
-    specdec__chat_append(out, size, needed, format->generate, SPECDEC_WHOLE_STRING);
-    return *needed > size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
+    for (i = 0; i < count; i++) {
+        specdec__chat_message(chat, end, begun, previous, &messages[i], out);
+        begun |= messages[i].role != SPECDEC_ASSISTANT;
+        previous = (int)messages[i].role;
+    }
+    specdec__chat_append(out, chat->format->generate, SPECDEC_WHOLE_STRING, 0);
+    return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
+
+/* Drops the white space at the beginning. */
+static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
+{
+    size_t drop = 0, i;
+
+    while (drop < out->needed && memchr(" \t\r\n\v\f", out->text[drop], 6))
+        drop++;
+    out->needed -= drop;
+    for (i = 0; i < out->needed; i++) {
+        const unsigned plain = out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
+
+        out->text[i] = out->text[i + drop];
+        out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | plain << i % 8);
+    }
+}
+
+/* The text of a token; -1: empty. */
+static specdec__bytes specdec__chat_token(const specdec__vocab *v, int32_t id)
+{
+    return id < 0 ? specdec__template_bytes("", 0) : specdec__vocab_text(v, (uint32_t)id);
+}
+
+/* Does a text begin with a token's? */
+static int specdec__chat_begins(specdec__bytes text, specdec__bytes token)
+{
+    return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
+}
+
+/* How a rendered conversation, with tokens before it (begun) or without, is made tokens: the one that begins texts is
+   written once where the template or the tokenizer wants it. */
+static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const specdec__vocab *v,
+                                               const specdec__chat_text *out, int begun)
+{
+    const specdec__bytes text = specdec__template_bytes(out->text, out->needed);
+
+    if (begun)
+        return SPECDEC_TOKENIZE_SPECIAL;
+    if (specdec__chat_begins(text, specdec__chat_token(v, v->bos)) && !(out->plain[0] & 1))
+        return SPECDEC_TOKENIZE_SPECIAL | SPECDEC__TOKENIZE_BARE;
+    return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
+}
+
+/* ---- Templates. */
+
+/* Does a format write what the template has written? */
+static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
+                                specdec__bytes written, const specdec_message *messages, int count)
+{
+    specdec__chat_text out;
+
+    memset(&out, 0, sizeof out);
+    out.text = w->expected;
+    out.size = sizeof w->expected;
+    return specdec__chat_render(chat, end, 0, messages, count, &out, NULL) == SPECDEC_OK &&
+           out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
+}
+
+/* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
+static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                        const specdec__vocab *v, const specdec_message *messages, int count)
+{
+    const specdec__bytes bos = specdec__chat_token(v, v->bos);
+    specdec__bytes written = {NULL, 0};
+
+    specdec__template_render(&w->run, text, bos, specdec__chat_token(v, v->eos), messages, count);
+    chat->failed = w->run.failed;
+    chat->culprit = w->run.culprit;
+    if (chat->failed)
+        return written;
+    written = specdec__template_bytes(w->run.output, w->run.written);
+    if (chat->begins && specdec__chat_begins(written, bos)) {
+        written.data += bos.size;
+        written.size -= bos.size;
+    }
+    return written;
+}
+
+/* Keeps bytes of what the template has written. Empty, too, has data. */
+static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
+{
+    specdec__bytes out = {NULL, 0};
+
+    if (at <= sizeof w->kept && size <= sizeof w->kept - at) {
+        out = specdec__template_bytes(w->kept + at, size);
+        if (size)
+            memcpy(w->kept + at, data, size);
+    }
+    return out;
+}
+
+/* What a template writes between the beginning of a system message and the text that a caller gave for it. */
+static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
+                                      const specdec_message *system)
+{
+    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    specdec__template_value in = specdec__template_of(SPECDEC__TEMPLATE_STRING, written.data, written.size), what;
+    size_t at;
+
+    what = specdec__template_of(SPECDEC__TEMPLATE_STRING, system->text, system->length);
+    at = specdec__template_search(&in, 0, &what);
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    if (at < written.size && at > head)
+        chat->prefix = specdec__chat_keep(w, 0, written.data + head, at - head);
+}
+
+/* What a template writes as a system message though the conversation has none. Returns 0 when it writes something that
+   is no such message. */
+static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
+                                     specdec__bytes written, const specdec_message *messages, int count)
+{
+    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+                        chat->prefix.size;
+    specdec__chat_text out;
+
+    if (specdec__chat_agrees(w, chat, end, written, messages, count))
+        return 1;
+    chat->system = specdec__template_bytes("", 0);
+    memset(&out, 0, sizeof out);
+    out.text = w->expected;
+    out.size = sizeof w->expected;
+    if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
+        head > out.needed)
+        return 0;
+    chat->system = specdec__chat_keep(w, chat->prefix.size, written.data + head, written.size - out.needed);
+    return chat->system.data && specdec__chat_agrees(w, chat, end, written, messages, count);
+}
+
+/* Finds the way to drop white space that makes a format write what the template writes for two conversations, the
+   second of which has a system message. Returns 0 when there is none. */
+static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                    const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
+{
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    int fits = 2 * SPECDEC__CHAT_HALF, trims, from, known = (1 << fits) - 1;
+
+    for (from = 1; from >= !has_system; from--) {
+        const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages + from, count - from);
+
+        for (trims = 0; trims < 2 * SPECDEC__CHAT_HALF; trims++) {
+            chat->trims = trims;
+            if (!written.data || !specdec__chat_agrees(w, chat, end, written, messages + from, count - from))
+                known &= ~(1 << trims);
+        }
+    }
+    for (fits = 0; fits < 2 * SPECDEC__CHAT_HALF && !(known >> fits & 1); fits++)
+        ;
+    chat->trims = fits;
+    return known != 0;
+}
+
+/* Conversations for which a format must write what a template writes. */
+static const specdec_message specdec__chat_plain[] = {
+    {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
+    {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
+    {SPECDEC_ASSISTANT, "Land.", 5, 0},     {SPECDEC_USER, "Thanks", 6, 0}};
+static const specdec_message specdec__chat_wide[] = {
+    {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
+    {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
+
+/* Finds the format that writes what the template writes, with a system message or (from 1) without. Returns whether the
+   template has written anything. */
+static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                     const specdec__vocab *v, int from)
+{
+    const specdec_message *messages = specdec__chat_plain + from;
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages, 6 - from);
+    size_t i;
+
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    for (i = 0; written.data && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
+        chat->format = &specdec__chat_formats[i];
+        if (!from)
+            specdec__chat_find_prefix(w, chat, written, messages);
+        if (specdec__chat_agrees(w, chat, end, written, messages, 6 - from))
+            return 1;
+    }
+    chat->format = NULL;
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    return written.data != NULL;
+}
+
+/* Recognises a template that writes the token which begins texts, or does not (chat->begins). A template that refuses
+   system messages leaves it to the format to put them somewhere. */
+static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                  const specdec__vocab *v)
+{
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    const specdec_message *question = specdec__chat_plain + 1;
+    specdec__bytes written;
+    const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
+
+    if (!has_system)
+        specdec__chat_find_format(w, chat, text, v, 1);
+    if (!chat->format)
+        return;
+    chat->no_system = takes && !has_system;
+    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    if (!written.data || !specdec__chat_find_system(w, chat, end, written, question, 1) ||
+        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_wide, 4, has_system))
+        chat->format = NULL;
+}
+
+/* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
+   messages, answers and white space. What is found stays in *chat, its texts in *w. A vocabulary must be complete. */
+static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                                    const specdec__vocab *v)
+{
+    const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
+    const specdec_message *question = specdec__chat_plain + 1;
+    specdec__bytes written;
+    size_t without;
+    int spells;
+
+    memset(chat, 0, sizeof *chat);
+    specdec__template_render(&w->run, text, none, specdec__chat_token(v, v->eos), question, 1);
+    without = w->run.written;
+    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    if (!written.data)
+        return;
+    spells = specdec__chat_begins(written, bos);
+    chat->begins = spells && written.size > without; /* else the format itself begins with that token */
+    specdec__chat_compare(chat, w, text, v);
+    if (!chat->format && spells && !chat->begins) {
+        chat->begins = 1;
+        specdec__chat_compare(chat, w, text, v);
+        chat->begins = chat->format != NULL;
+    }
+    if (!chat->format && !chat->failed)
+        chat->failed = "it writes what no known format does";
+}
+
+/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
+   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
+   missing). */
+static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
+                                                           const specdec__vocab *v, const char *name,
+                                                           specdec_error *error)
+{
+    const char *missing;
+
+    memset(chat, 0, sizeof *chat);
+    if (own)
+        *chat = *own;
+    if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
+        memset(chat, 0, sizeof *chat);
+        chat->format = specdec__chat_find(name);
+        if (!chat->format)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
+        chat->trims = chat->format->trims;
+        chat->begins = own && own->begins;
+    }
+    missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
+    if (missing && name)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
+                             "chat format \"%s\" needs %s, which is no token of this vocabulary", name, missing);
+    if (missing) {
+        chat->format = NULL;
+        chat->failed = "a token that it writes is not in the vocabulary";
+        chat->culprit = specdec__template_bytes(missing, strlen(missing));
+    }
+    return SPECDEC_OK;
+}
+
+/* Refuses a conversation where there is no format. */
+static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat *chat, specdec_error *error)
+{
+    if (!SPECDEC__CHATS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
+    if (!chat->failed)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model has no chat template that is read: config.chat_format chooses a format");
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                         "the model's chat template is of no known format (%s%s%.*s): config.chat_format chooses one",
+                         chat->failed, chat->culprit.size ? ": " : "",
+                         (int)(chat->culprit.size < 40 ? chat->culprit.size : 40),
+                         chat->culprit.size ? (const char *)chat->culprit.data : "");
+}
+
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -15676,6 +18252,7 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
+    const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
     specdec__gguf gguf;       /* of a model in several files, the first */
     int parts, tensors;       /* files that it is in: see >>model/parts; tensors in all of them */
     size_t part_bytes;        /* that the files take in memory */
@@ -17024,12 +19601,44 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
                             : &m->reads.matrix;
 }
 
+#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
+
 typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
     unsigned char *tiles;
     const specdec_hooks *hooks;
 } specdec__repack;
+
+/* Rows of a matrix that tile t holds. */
+static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
+{
+    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+}
+
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
+   more than a piece is in memory at a time. */
+static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
+                                        unsigned char *out)
+{
+    const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
+    const size_t blocks = (size_t)matrix->columns / matrix->type->block;
+    const int piece = specdec__max_int((int)(SPECDEC__REPACK_PIECE / tile_bytes), 1);
+    const unsigned char *file;
+    int next, t;
+
+    for (; from < end; from = next) {
+        file = specdec__matrix_at(matrix, from);
+        next = specdec__min_int(end, from + piece);
+        for (t = from; t < next; t++)
+            specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                                      specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
+        t = next - 1;
+        if (is_mapped)
+            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+                                            (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
+    }
+}
 
 static void specdec__model_repack_worker(void *argument, int thread)
 {
@@ -17041,13 +19650,10 @@ static void specdec__model_repack_worker(void *argument, int thread)
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
-        int tiles = specdec__matrix_tiles(matrix), from, end = 0, t;
+        int tiles = specdec__matrix_tiles(matrix), from, end = 0;
 
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
-            for (t = from; t < end; t++)
-                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                          specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
-                                          (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
+            specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
@@ -17069,11 +19675,14 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
+    specdec__os_large_pages(job.tiles, m->tile_bytes);
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;
     if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
+    if (m->mapped.data)
+        specdec__os_give_back(m->mapped.data, m->mapped.size);
     return SPECDEC_OK;
 }
 
@@ -17129,6 +19738,22 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     file->data = room;
     specdec__os_unmap(&m->mapped);
     return specdec__os_read(room, file->size, source->path, error);
+}
+
+/* Reads the chat template, and recognises it, with memory that keeps what its texts are. */
+static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
+    specdec__chat_work *work;
+
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
+        return result;
+    work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
+    m->chat = &work->found;
+    return SPECDEC_OK;
 }
 
 /* Letters that a name begins with: "qwen" of "qwen35moe". */
@@ -17216,8 +19841,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=
-            SPECDEC_OK)
+        (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
     if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
@@ -17264,6 +19888,9 @@ SPECDEC__FOR_SPEED
  * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
  * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
  * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
+ *
+ * Some views are kept: they hold the beginnings of sequences that have ended, for others that begin alike, and give
+ * their pages up as soon as a live view finds none.
  * ================================================================================================================== */
 
 /* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
@@ -17305,6 +19932,11 @@ typedef struct specdec__view {
     int capacity; /* segments, in each span */
     int length;   /* committed keys */
     int position; /* what RoPE turns the next one by: length, if no keys were left out */
+    /* of a kept view */
+    int kept;                   /* 1: it is one */
+    int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
+    uint64_t used;              /* by the clock of the cache: when it was made or last shared */
+    struct specdec__view *next; /* another kept view of the cache */
 } specdec__view;
 
 /* Pages of the layers of a span. */
@@ -17314,7 +19946,9 @@ typedef struct specdec__pages {
     size_t bytes;       /* of a page */
     unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
     int *free;          /* (free_count) pages that no view has */
-    int *views;         /* (count) how many views have a part in it */
+    int *views;         /* (count) how many views have a part in it, */
+    int *kept;          /* (count) and how many of these are kept */
+    int idle;           /* pages that kept views alone have a part in */
     int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
 } specdec__pages;
 
@@ -17331,7 +19965,7 @@ enum {
 typedef struct specdec__kv_news {
     int kind;
     specdec__view *view;
-    const specdec__view *other; /* NULL: none */
+    specdec__view *other;       /* NULL: none */
     int a, b;
     const int *path;
     int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
@@ -17342,6 +19976,8 @@ typedef struct specdec__kv {
     size_t head_bytes; /* keys and values of one page, layer and head */
     size_t key_bytes;  /* keys alone: values lie behind them */
     specdec__pages span[SPECDEC__SPANS];
+    specdec__view *kept; /* the first of the kept views; NULL: there are none */
+    uint64_t clock;      /* counts what happens to them */
     void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
     void *listener;
 } specdec__kv;
@@ -17367,6 +20003,7 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
     pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
     pages->free = SPECDEC__TAKE(arena, int, count);
     pages->views = SPECDEC__TAKE(arena, int, count);
+    pages->kept = SPECDEC__TAKE(arena, int, count);
     for (i = 0; pages->free && i < count; i++)
         pages->free[pages->free_count++] = count - 1 - i;
 }
@@ -17377,22 +20014,22 @@ typedef struct specdec__room {
     int length; /* keys of a view, at most */
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
+    int nodes;  /* that all views together have slots for behind their keys, at most */
+    int kept;   /* kept views, beside them, which have no room of their own */
 } specdec__room;
 
-/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
-   pages, for the last page of each, which is its own. */
+/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
+   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
+   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
+   sum. A window never needs more than all keys do. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
-    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 || room->kept ? room->keys : room->length);
 
-    keys += 2 * room->most;
-    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
-        own = 0;
-        keys = specdec__min_int(room->length + 2 * room->most,
-                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
-        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
-    }
-    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
+    return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
@@ -17439,7 +20076,7 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span,
 }
 
 /* Tells who listens what was done to a view. */
-SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, const specdec__view *other,
+SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
                                       int a, int b, const int *path)
 {
     specdec__kv_news news;
@@ -17455,10 +20092,14 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
     kv->tell(kv->listener, &news);
 }
 
-/* One view less has a part in a page. */
-static void specdec__pages_drop(specdec__pages *pages, int page)
+/* A view gets a part in a page (by 1), or has none any more (by -1). A page that no view has a part in is free. */
+static void specdec__pages_part(specdec__pages *pages, int page, const specdec__view *view, int by)
 {
-    if (--pages->views[page] == 0)
+    pages->idle -= pages->kept[page] && pages->kept[page] == pages->views[page];
+    pages->views[page] += by;
+    pages->kept[page] += view->kept ? by : 0;
+    pages->idle += pages->kept[page] && pages->kept[page] == pages->views[page];
+    if (!pages->views[page])
         pages->free[pages->free_count++] = page;
 }
 
@@ -17470,6 +20111,14 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
     view->capacity = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+}
+
+/* A view becomes one of the kept views of a cache, which is not counted only. */
+static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
+{
+    view->kept = 1;
+    view->next = kv->kept;
+    kv->kept = view;
 }
 
 SPECDEC__FOR_SPEED
@@ -17508,13 +20157,96 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
-/* Hands out a page to one view; -1: none is left. */
-static int specdec__pages_take(specdec__pages *pages)
+/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
+static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
+    const specdec__segments *s = &view->span[span];
+    const int window = kv->span[span].window;
+    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
+
+    for (i = 0; i < s->count && at < end; i++)
+        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
+            at = s->at[i].start + s->at[i].length;
+    return at >= end || !kv->span[span].count;
+}
+
+/* The same for all spans, from the first key on. */
+static int specdec__view_holds_all(const specdec__view *view, const specdec__kv *kv, int end)
+{
+    int span, holds = 1;
+
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        holds &= specdec__view_holds(view, kv, span, 0, end);
+    return holds;
+}
+
+/* Cuts a view without reserved slots to its first length keys, and gives back pages that no view has a part in any
+   more. Forgets all of them where a window would reach pages that were given back. */
+static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
+{
+    int span;
+
+    if (length < view->length && !specdec__view_holds_all(view, kv, length))
+        length = 0;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        while (s->count && s->at[s->count - 1].start >= length)
+            specdec__pages_part(&kv->span[span], s->at[--s->count].page, view, -1);
+        if (s->count)
+            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
+                                                          length - s->at[s->count - 1].start);
+    }
+    if (length < view->length) {
+        view->position -= view->length - length;
+        view->length = length;
+    }
+    view->shared = specdec__min_int(view->shared, length);
+}
+
+/* The kept view that goes first: the one not used for longest of those that nobody has shared, if these are a quarter
+   or more; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are empty. */
+static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
+{
+    specdec__view *view, *oldest = NULL;
+    int all = 0, alone = 0;
+
+    for (view = kv->kept; view; view = view->next) {
+        all += view->length > 0;
+        alone += view->length && !view->shared;
+    }
+    for (view = kv->kept; view; view = view->next)
+        if (view->length && (4 * alone < all || !view->shared) && (!oldest || view->used < oldest->used))
+            oldest = view;
+    return oldest;
+}
+
+/* Kept views give up some keys: first those behind what others have shared, then all of the oldest. Returns 0 when
+   there are none left. */
+static int specdec__kv_give_up(specdec__kv *kv)
+{
+    specdec__view *view;
+
+    for (view = kv->kept; view; view = view->next)
+        if (view->shared && view->length - view->shared >= SPECDEC__KEYS) {
+            specdec__view_cut(view, kv, view->shared);
+            return 1;
+        }
+    view = specdec__kv_oldest(kv);
+    if (view)
+        specdec__view_cut(view, kv, 0);
+    return view != NULL;
+}
+
+/* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
+static int specdec__pages_take(specdec__kv *kv, int span)
+{
+    specdec__pages *pages = &kv->span[span];
     int page;
 
-    if (!pages->free_count)
-        return -1;
+    while (!pages->free_count)
+        if (!pages->idle || !specdec__kv_give_up(kv))
+            return -1;
     page = pages->free[--pages->free_count];
     pages->views[page] = 1;
     if (page == pages->touched) /* memory is cleared, and so used, when it is first needed */
@@ -17535,13 +20267,17 @@ static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
     if (!pages->count || !last || !used || s->room || s->spare || last->from + last->length != used)
         return 1;
     if (pages->views[last->page] > 1) {
-        page = specdec__pages_take(pages);
-        if (page < 0)
+        page = specdec__pages_take(kv, span);
+        if (page < 0 && pages->views[last->page] > 1 + pages->kept[last->page])
             return 0;
-        memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
-               pages->bytes);
-        specdec__pages_drop(pages, last->page);
-        last->page = page;
+        while (page < 0 && pages->views[last->page] > 1) /* kept views alone have a part in it, too */
+            specdec__kv_give_up(kv);
+        if (page >= 0) {
+            memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
+                   pages->bytes);
+            specdec__pages_part(pages, last->page, view, -1);
+            last->page = page;
+        }
     }
     s->room = SPECDEC__KEYS - used;
     return 1;
@@ -17578,10 +20314,12 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
         while (pages->count && s->spare * SPECDEC__KEYS < slots) {
             specdec__segment *spare = &s->at[s->count + s->spare];
 
-            if (!pages->free_count || s->count + s->spare >= view->capacity)
+            const int page = s->count + s->spare < view->capacity ? specdec__pages_take(kv, span) : -1;
+
+            if (page < 0)
                 return 0;
             memset(spare, 0, sizeof *spare);
-            spare->page = specdec__pages_take(pages);
+            spare->page = page;
             s->spare++;
         }
     }
@@ -17675,7 +20413,7 @@ static void specdec__view_release(specdec__view *view, specdec__pages *pages, sp
     int gone = 0;
 
     while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)
-        specdec__pages_drop(pages, s->at[gone++].page);
+        specdec__pages_part(pages, s->at[gone++].page, view, -1);
     if (gone)
         memmove(s->at, s->at + gone, (size_t)(s->count + s->spare - gone) * sizeof *s->at);
     s->count -= gone;
@@ -17690,7 +20428,7 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         specdec__segments *s = &view->span[span];
 
         for (had |= s->spare; s->spare;)
-            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
+            specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
@@ -17738,51 +20476,26 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     specdec__view_keep(view, kv, path, count, 0);
 }
 
-/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
-static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
-{
-    const specdec__segments *s = &view->span[span];
-    const int window = kv->span[span].window;
-    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
-
-    for (i = 0; i < s->count && at < end; i++)
-        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
-            at = s->at[i].start + s->at[i].length;
-    return at >= end || !kv->span[span].count;
-}
-
-/* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a
-   window would reach pages that were returned. */
+/* Forgets all tokens from logical position length on, as specdec__view_cut does, and what is reserved. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    int span;
-
     specdec__view_unreserve(view, kv);
     specdec__kv_tell(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
-    for (span = 0; span < SPECDEC__SPANS; span++)
-        if (length < view->length && !specdec__view_holds(view, kv, span, 0, length))
-            length = 0;
-    for (span = 0; span < SPECDEC__SPANS; span++) {
-        specdec__segments *s = &view->span[span];
-
-        while (s->count && s->at[s->count - 1].start >= length)
-            specdec__pages_drop(&kv->span[span], s->at[--s->count].page);
-        if (s->count)
-            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
-                                                          length - s->at[s->count - 1].start);
-    }
-    if (length < view->length) {
-        view->position -= view->length - length;
-        view->length = length;
-    }
+    specdec__view_cut(view, kv, length);
     specdec__view_settle(view, kv);
+}
+
+/* A view was made or used now; others have shared `shared` of its keys. */
+static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
+{
+    view->used = ++kv->clock;
+    view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
 }
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
    returned; what was put stays until the view is truncated. */
-static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
-                                               int from, int count)
+static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     const int end = from + count;
     int span, i;
@@ -17807,12 +20520,14 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specd
             s->at[s->count].from = a->from + first - a->start;
             s->at[s->count].length = last - first;
             s->at[s->count++].start = view->length + first - from;
-            kv->span[span].views[a->page]++;
+            specdec__pages_part(&kv->span[span], a->page, view, 1);
         }
     }
     view->length += count;
     view->position = other->position - (other->length - end);
     specdec__view_settle(view, kv);
+    specdec__view_touch(view, kv, 0);
+    specdec__view_touch(other, kv, end);
     return 1;
 }
 SPECDEC__FOR_SPEED
@@ -17950,15 +20665,17 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
     }
 }
 
-/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has. */
+/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
+   do. */
 static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
-    int i, room = pages->free_count, needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+    const int needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+    int i, room = pages->free_count + pages->idle;
 
     for (i = 0; i < s->count + s->spare; i++)
-        room += pages->views[s->at[i].page] == 1;
+        room += pages->views[s->at[i].page] == 1 + pages->kept[s->at[i].page];
     return !pages->count || (needed <= room && needed <= view->capacity);
 }
 
@@ -17970,7 +20687,7 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
     for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
         specdec__segment *at = &s->at[s->count];
 
-        at->page = specdec__pages_take(&kv->span[span]);
+        at->page = specdec__pages_take(kv, span);
         at->start = from;
         at->from = from % SPECDEC__KEYS;
         at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);
@@ -19858,7 +22575,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_seat(c, batch, i)) {
             specdec__view_unreserve(batch->views[i], &c->kv);
-            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens",
+            return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
         if (batch->wanted == NULL || batch->wanted[i])
@@ -20067,12 +22784,14 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 4
+#define SPECDEC__WIRE_VERSION 5
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
 #define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
 #define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
 #define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
 #define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
 
@@ -20094,6 +22813,8 @@ enum {
     SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
     /* urgent */
     SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
+    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
+       that are not urgent it has sent to the receiver). */
     SPECDEC__WIRE_ALIVE,
     SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
     SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
@@ -20142,9 +22863,17 @@ typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
     int doomed, back;
+    int left;              /* nobody waits for its rows any more: it goes when it is back */
     double longest;        /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
+
+/* How far another rank is, as it has said in ALIVE. */
+typedef struct specdec__wire_progress {
+    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
+    uint32_t sent;       /* messages to this rank that are not urgent */
+    int started;         /* it has loaded its model */
+} specdec__wire_progress;
 
 /* A rank and those it talks to. */
 typedef struct specdec__link {
@@ -20159,11 +22888,13 @@ typedef struct specdec__link {
     uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
     int drafter;               /* the rank that has the draft model alone; 0: there is none */
     int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
+    int loaded;                /* this rank has its model */
     const specdec_hooks *hooks; /* whose log hears of that */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
     specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
     specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
     int guess_count, fresh;    /* fresh: some have come since that was looked at */
+    uint32_t guess_next;       /* number behind those that have come */
     double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
     double guessed_at;         /* by the clock: the last ones */
     uint32_t run;              /* number of the last run */
@@ -20178,6 +22909,13 @@ typedef struct specdec__link {
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
     double longest;            /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
+    double begun;              /* by the clock: since when the others are listened to */
+    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
+    uint32_t layer;            /* of this rank: see ALIVE */
+    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
+    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
+    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
     int ready;                 /* ranks that are, */
     unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
     specdec_error failed;      /* why nothing goes on any more */
@@ -20371,7 +23109,29 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* The same to all others whom it concerns. */
+/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+static void specdec__link_alive(specdec__link *link, int to)
+{
+    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
+
+    if (!to && link->loaded && !link->progress[0].started)
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    else
+        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
+                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
+}
+
+/* The same to all others. */
+static void specdec__link_alive_all(specdec__link *link)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link))
+            specdec__link_alive(link, i);
+}
+
+/* An urgent message to all others whom it concerns. */
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
@@ -20409,6 +23169,13 @@ static void specdec__link_hear_failed(specdec__link *link, int rank, const unsig
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
     SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
+static void specdec__guess_forget(specdec__guessed *known)
+{
+    known->epoch++;
+    known->news = 1;
 }
 
 /* The guess with a number; NULL: it is not known, or not any more. */
@@ -20449,7 +23216,8 @@ static void specdec__guess_time(specdec__link *link, const specdec__guessed *tex
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten. Returns 0 when they make no
+/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
+   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
    sense. */
 static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
 {
@@ -20459,7 +23227,9 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
     specdec__guessed *text = &link->guessed[view];
-    const int counts = !in.bad && epoch == text->epoch && begun <= text->told;
+    const int late = (int32_t)(number - link->guess_next) < 0;
+    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
+    int lost = 0;
 
     if (counts)
         specdec__guess_time(link, text, begun);
@@ -20484,9 +23254,33 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
             parent->first = first;
             parent->count = (unsigned char)(number - first);
         }
+        lost |= !parent;
     }
+    link->guess_next = late ? link->guess_next : number;
+    if (counts && lost)
+        specdec__guess_forget(text);
     link->fresh |= counts;
     return !in.bad;
+}
+
+/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
+   that says anything come to an end. */
+static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+{
+    specdec__wire_progress *p = &link->progress[rank];
+    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
+    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
+    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
+
+    p->started |= !(first & SPECDEC__WIRE_LOADING);
+    if ((int32_t)(sent - p->sent) > 0)
+        p->sent = sent;
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+        return;
+    p->run = run;
+    p->layer = layer;
+    link->waited = 0;
 }
 
 /* An urgent message has come. */
@@ -20502,8 +23296,11 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         specdec__link_nonsense(link, rank, "an urgent message of no words");
         return;
     }
+    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
+        link->waited = link->is_ready[rank] ? link->waited : 0;
         link->ready += !link->is_ready[rank];
         link->is_ready[rank] = 1;
         if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
@@ -20527,6 +23324,21 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
     }
 }
 
+/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
+   time. */
+static void specdec__link_listen(specdec__link *link, int rank, double now)
+{
+    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
+    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
+
+    if (rank == specdec__link_rank(link) || !(now - since > most) ||
+        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
+                  (int)(1000 * (now - since)));
+    specdec__link_give_up(link);
+}
+
 /* Lets others hear of this rank, and finds out who was not heard of for too long. */
 static void specdec__link_watch(specdec__link *link)
 {
@@ -20535,17 +23347,22 @@ static void specdec__link_watch(specdec__link *link)
 
     if (!(silence > 0) || link->failed.code)
         return;
+    link->begun = link->begun > 0 ? link->begun : now;
     if (now - link->beaten > silence / 8) {
         link->beaten = now;
-        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        specdec__link_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        if (link->heard[i] > 0 && now - link->heard[i] > silence &&
-            !specdec__link_lose(link, i, "it was not heard of for too long")) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", i,
-                          (int)(1000 * (now - link->heard[i])));
-            specdec__link_give_up(link);
-        }
+        specdec__link_listen(link, i, now);
+}
+
+/* Ends a rank that serves, once specdec_cancel was called. */
+static void specdec__link_heed(specdec__link *link)
+{
+    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_give_up(link);
 }
 
 /* Reads what is urgent. */
@@ -20565,7 +23382,83 @@ static void specdec__link_poll(specdec__link *link)
             specdec__link_give_up(link);
         }
     }
+    specdec__link_heed(link);
     specdec__link_watch(link);
+}
+
+/* The rank whose messages this one receives that are not urgent. */
+static int specdec__link_before(const specdec__link *link)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!own)
+        return specdec__link_last(link);
+    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
+}
+
+/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
+   was sent, as ALIVE says. */
+static int specdec__link_awaits(const specdec__link *link)
+{
+    if (specdec__link_rank(link))
+        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
+    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
+}
+
+/* The rank that keeps rank 0 waiting, and what it has not done. */
+static int specdec__link_culprit(const specdec__link *link, const char **what)
+{
+    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
+    int i;
+
+    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
+        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
+                      : !link->is_ready[i])
+            break;
+    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
+    return i;
+}
+
+/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+static void specdec__link_stall(specdec__link *link)
+{
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
+    const char *what;
+    int rank;
+
+    if (own) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
+                      specdec__link_before(link), own, ms);
+    } else {
+        rank = specdec__link_culprit(link, &what);
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
+                      ms);
+    }
+    specdec__link_give_up(link);
+}
+
+/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
+   progress; pauses of the rank itself count little. */
+static void specdec__link_wait(specdec__link *link, double seconds)
+{
+    const int awaits = specdec__link_awaits(link);
+    double now, took;
+
+    link->cluster.wait(link->cluster.user_data, seconds);
+    now = specdec__os_seconds();
+    took = now - link->waited_at;
+    link->waited_at = now;
+    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
+    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
+        !link->failed.code)
+        specdec__link_stall(link);
+}
+
+/* While the model loads, one more of its matrices is repacked. */
+static void specdec__link_load(specdec__link *link)
+{
+    link->layer++;
+    specdec__link_poll(link);
 }
 
 /* Between two layers. */
@@ -20575,6 +23468,7 @@ static void specdec__link_between(specdec__context *c)
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
+    link->layer++;
     specdec__link_poll(link);
 }
 
@@ -20591,8 +23485,11 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
              : SPECDEC__WIRE_KINDS << 8;
     link->heard[rank] = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++)
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
+        link->progress[rank].started = 1;
+        link->waited = 0;
         return 1;
+    }
     specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
     return 0;
 }
@@ -20677,6 +23574,21 @@ static void specdec__link_land(specdec__link *link)
     memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
 }
 
+/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+static void specdec__link_sweep(specdec__link *link)
+{
+    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
+        specdec__link_land(link);
+}
+
+/* Nobody waits for a run any more. */
+static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+{
+    specdec__link_doom(link, flight);
+    flight->left = 1;
+    specdec__link_sweep(link);
+}
+
 /* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
 static int specdec__link_answer(specdec__link *link)
 {
@@ -20685,6 +23597,7 @@ static int specdec__link_answer(specdec__link *link)
     double longest;
     uint32_t rows;
 
+    specdec__link_sweep(link);
     if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
     rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
@@ -20701,6 +23614,7 @@ static int specdec__link_answer(specdec__link *link)
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
         specdec__link_land(link);
+    specdec__link_sweep(link);
     return 1;
 }
 
@@ -20739,7 +23653,33 @@ static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *
     return result;
 }
 
-/* Whether a run that has rows is back, or never will be. Runs before it are taken, as nobody waits for them. */
+/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+static int specdec__link_cancelled(const specdec__link *link)
+{
+    const specdec__batch *batch = link->context->batch;
+    int i;
+
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+        return 1;
+    for (i = batch->done; i < batch->n; i++)
+        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            return 1;
+    return 0;
+}
+
+/* Whether any sequence was cancelled. */
+static int specdec__link_any_cancelled(const specdec__link *link)
+{
+    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
+
+    for (i = 0; i < link->view_count; i++)
+        any |= SPECDEC__LOAD(link->cancels[i]);
+    return any;
+}
+
+/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
+   before it are taken, as nobody waits for them. */
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
@@ -20755,9 +23695,12 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
         last = &link->flights[link->flight_count - 1];
         if (link->flights[0].run == run && link->flights[0].back)
             break;
-        if (last->run == run && last->rows && SPECDEC__LOAD(link->context->pool->cancel))
-            specdec__link_doom(link, last);
-        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+        if (specdec__link_cancelled(link)) {
+            if (last->run == run && last->rows)
+                specdec__link_leave(link, last);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
     return specdec__link_take_in(link, error);
 }
@@ -20794,9 +23737,9 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
     specdec__wire_flight *flight;
     double now;
 
-    while (!link->failed.code && !link->flying && link->flight_count > most)
+    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
         specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && SPECDEC__LOAD(c->pool->cancel))
+    if (!link->flying && specdec__link_cancelled(link))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_play(link);
     specdec__link_flush(link, c->model->layers ? c->n : 0);
@@ -20962,6 +23905,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->runs++;
     link->run_nodes += n;
     link->kept_nodes += *empty ? 0 : n;
+    link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
     link->longest = link->stage > link->longest ? link->stage : link->longest;
     return 1;
@@ -20982,6 +23926,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
+    link->layer = 0;
     link->longest = 1e-6 * longest;
     link->nodes = done + n;
     if (doomed)
@@ -21091,7 +24036,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
             if (!link->failed.code)
-                link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
             continue;
         }
         start = specdec__os_seconds();
@@ -21188,13 +24133,6 @@ static void specdec__guess_branch(specdec__link *link, int view, int other, int 
     known->count = known->news = 0;
     specdec__guess_tell(link, other, NULL, 0);
     specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
-}
-
-/* Of guesses that may still come true some were too many: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
-{
-    known->epoch++;
-    known->news = 1;
 }
 
 /* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
@@ -21294,7 +24232,7 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
     link->guess_count = count;
 }
 
-/* Takes what a rank needs beside its context. Views are entered later. */
+/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
@@ -21303,6 +24241,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
     const int drafter = specdec__model_drafter(cluster);
 
@@ -21314,6 +24253,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     link->cluster = *cluster;
     link->context = c;
     link->views = views;
+    link->cancels = cancels;
     link->view_count = room->views;
     link->length = room->length;
     link->in = in;
@@ -21331,23 +24271,25 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     return link;
 }
 
-/* Rank 0 waits until all others are ready; these say so. */
+/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
 static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
 
+    link->loaded = 1;
+    link->layer = 0;
     if (specdec__link_rank(link)) {
         specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
         while (link->ready < others && !link->failed.code) {
             specdec__link_poll(link);
-            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
         if (link->failed.code == SPECDEC_ERROR_CANCELLED)
             specdec__link_give_up(link);
-        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        specdec__link_alive_all(link);
         link->met = 1;
     }
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
@@ -21828,7 +24770,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     uint64_t row = specdec__sample_noise_row(seed, position);
     int i, held = 0;
 
-    if (!candidates || !best || k < 1)
+    if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
         held = specdec__sample_try(best, held, k, candidates->items[i], row);
@@ -24092,7 +27034,9 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
+    room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
@@ -24271,7 +27215,7 @@ typedef struct specdec__drafter_kind {
     /* Text number `at`, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
-       finds out by reading. */
+       finds out by reading. Numbers behind those of the texts: see keeps. */
     void (*share)(specdec__drafter *drafter, int at, int of, int length);
     /* Text number `at` has ended; its place will be another text's. Or: as if it were cut to nothing. */
     void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
@@ -24303,6 +27247,9 @@ typedef struct specdec__drafter_kind {
     int (*knows)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
     /* In so many seconds it is thought to know more; 0: that is not known. Or: it finds out. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
+    /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
+       i is the i-th. 0: it remembers none of these. */
+    int keeps;
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -24772,12 +27719,11 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, c
 
 /* Refuses a model of another vocabulary than the target's. */
 static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
-                                                 const specdec__arena *arena, specdec_error *error)
+                                                 specdec_error *error)
 {
     uint32_t different = 0;
 
-    if (!arena->base || specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) !=
-                            SPECDEC__VOCAB_DIFFERENT)
+    if (specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) != SPECDEC__VOCAB_DIFFERENT)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
                          "target %d; they first differ at token %u", d->model->vocab_size, target->vocab_size,
@@ -24886,7 +27832,7 @@ static void specdec__draft_afar_await(specdec__drafter *d, const specdec__propos
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
-        link->cluster.wait(link->cluster.user_data, left);
+        specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }
@@ -25041,7 +27987,7 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
     NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due};
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -25058,8 +28004,8 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__view *views; /* (texts) */
-    int *skipped;         /* (texts): tokens of the text between the sinks and those behind them */
+    specdec__view *views; /* (texts, then kept sequences) */
+    int *skipped;         /* (the same): tokens of the text between the sinks and those behind them */
     specdec__context context;
     int window;           /* tokens that it reads, at most */
     int threads;          /* that it has buffers for */
@@ -25232,26 +28178,31 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__room room = *setup->room;
     specdec_result result;
     specdec__view view;
-    int i;
+    int i, places;
 
     d->state = m;
     m = m ? m : &counted;
     if (!specdec__model_writes(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
                              specdec__model_name(d->model));
-    if ((result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
-    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    places = room.views + room.kept;
+    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
+    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
-    m->views = SPECDEC__TAKE(arena, specdec__view, room.views);
-    m->skipped = SPECDEC__TAKE(arena, int, room.views);
+    m->views = SPECDEC__TAKE(arena, specdec__view, places);
+    m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
-    for (i = 0; i < room.views; i++)
+    for (i = 0; i < places; i++) {
         specdec__context_view(m->views ? &m->views[i] : &view, &room, arena);
+        if (m->views && i >= room.views)
+            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+    }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
@@ -25275,7 +28226,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
-    NULL, NULL};
+    NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED
 
@@ -25442,13 +28393,14 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_pairs {
     specdec__view view; /* pairs that have been run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
+                           none, of a kept sequence */
     int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
 } specdec__draft_pairs;
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *texts; /* (texts) */
+    specdec__draft_pairs *texts; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     specdec__context context;
 } specdec__draft_layer;
@@ -25536,14 +28488,14 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->texts[at];
-    const specdec__draft_pairs *other = &m->texts[of];
+    specdec__draft_pairs *other = &m->texts[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
     t->from = t->view.length;
     t->count = 0;
-    if (other->from > t->from || other->from >= length)
+    if (!t->states || !other->states || other->from > t->from || other->from >= length)
         return;
     t->from = other->from;
     t->count = specdec__min_int(other->count, length - other->from);
@@ -25653,26 +28605,32 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    const int places = setup->room->views + setup->room->kept;
+    specdec__room room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
     d->state = m;
     m = m ? m : &counted;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
+    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
-                          target->kv.type, setup->room, (int)size, arena);
+                          target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
-    for (i = 0; i < setup->room->views; i++) {
+    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
+    for (i = 0; i < places; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, setup->room, arena);
-        t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+        specdec__context_view(&t->view, &room, arena);
+        if (i < room.views)
+            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+        else if (m->texts)
+            specdec__kv_add_kept(&m->context.kv, &t->view);
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -25685,13 +28643,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL};
+    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -25776,7 +28734,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -25878,8 +28836,8 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
     specdec_result result;
 
     if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
-        return SPECDEC_ERROR_CONTEXT;
-    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_CONTEXT;
+        return SPECDEC_ERROR_FULL;
+    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
@@ -25951,8 +28909,11 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
                                                   specdec_error *error)
 {
     const int size = m->nodes;
+    specdec__room room = *setup->room;
     specdec__draft_setup inner = *setup;
 
+    room.kept = 0; /* the model of the first level reads what ended sequences began with */
+    inner.room = &room;
     if (!SPECDEC__NGRAMS && !d->model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
@@ -25996,7 +28957,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -26616,6 +29577,7 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
 
 struct specdec__engine;
@@ -26624,7 +29586,7 @@ struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
     int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel;                  /* set by specdec_cancel */
+    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
     specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
 
     int context;                 /* tokens, at most */
@@ -26662,8 +29624,11 @@ struct specdec {
     specdec_error error;
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
-    specdec_settings settings;
-    specdec__stop_scan stop;
+    specdec_settings settings;   /* its stop strings lie in stop_bytes */
+    specdec__stop_scan stop;     /* as do these */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
+    int end_count;
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -26684,30 +29649,51 @@ static int specdec__stream_places(const specdec_config *c, int room)
     return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. */
+/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
+   large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    const size_t noted = c->logprobs ? tokens : 0;
+    specdec_candidate *best;
+    specdec__merged merged;
+    specdec__view view;
+    int32_t *text, *ends, *places;
+    unsigned char *stop_bytes, *token_text, *piece;
+    float *logprobs;
 
+    specdec__context_view(&view, room, arena);
+    text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
+    piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
+    merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
+    merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
+    logprobs = SPECDEC__TAKE(arena, float, noted);
+    best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    if (!t)
+        return;
     t->model = model;
     t->context = room->length;
     t->room = (int)tokens;
-    specdec__context_view(&t->view, room, arena);
-    t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
-    t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
-    t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
-    t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&t->merged.tree, c->tree_size, arena);
-    t->merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
-    t->merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
-    t->merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
-    if (!c->logprobs)
-        return;
+    t->view = view;
+    t->tokens = text;
+    t->stop_bytes = stop_bytes;
+    t->ends = ends;
+    t->fork_places = places;
+    t->text_room = text_room;
+    t->token_text = token_text;
+    t->piece = piece;
+    t->merged = merged;
+    t->logprobs = noted ? logprobs : NULL;
+    t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
-    t->logprobs = SPECDEC__TAKE(arena, float, tokens);
-    t->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)c->logprobs);
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -26721,10 +29707,86 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     if (settings->max_tokens < 0 || settings->slide < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
                              settings->max_tokens, settings->slide);
+    if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
+                             settings->end_token_count, SPECDEC_END_TOKENS);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
+}
+
+/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
+{
+    if (!settings->slide || settings->slide < context - 1)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
+                         "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
+}
+
+/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+static int specdec__stream_logprobs(const specdec *t)
+{
+    const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
+
+    return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
+}
+
+/* Checks how many of them settings ask for, of `most`. */
+static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
+{
+    if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.top_logprobs is %d: -1 to config.logprobs, which is "
+                         "%d", settings->top_logprobs, most);
+}
+
+/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
+static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+{
+    int i;
+
+    specdec__stop_copy(stop, stop_bytes);
+    for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
+        settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
+}
+
+/* The control token that is spelled so; -1: there is none. */
+static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes spelled)
+{
+    uint32_t i;
+
+    for (i = 0; i < v->special_count; i++)
+        if (specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), (const char *)spelled.data, spelled.size) &&
+            specdec__vocab_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
+            return (int32_t)v->specials[i];
+    return -1;
+}
+
+/* Gives a text settings that were checked, and the scan that was made for them. */
+static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
+{
+    int i;
+
+    t->settings = *settings;
+    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    t->end_count = 0;
+    for (i = 0; i < settings->end_token_count; i++)
+        t->ends[t->end_count++] = settings->end_tokens[i];
+    for (i = 0; i < stop->count; i++)
+        t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+}
+
+/* Does this token end an answer? */
+static int specdec__stream_is_end(const specdec *t, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < t->end_count; i++)
+        if (t->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
 /* Do these sample alike? Biases may have changed where they lie. */
@@ -26766,7 +29828,7 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
 
     if (t->stop.stopped)
         return SPECDEC_STOP_STRING;
-    if (length > 0 && specdec__vocab_is_end(&t->model->vocab, t->tokens[count - 1]))
+    if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
@@ -26828,13 +29890,12 @@ static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *to
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens another text begins with, too. */
-static int specdec__stream_common(const specdec *t, const specdec *other)
+/* How many of its first tokens, `most` at most, are tokens[most], too. */
+static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
-    const int most = specdec__min_int(t->count, other->count);
     int i = 0;
 
-    while (i < most && t->tokens[i] == other->tokens[i])
+    while (i < most && t->tokens[i] == tokens[i])
         i++;
     return i;
 }
@@ -27011,6 +30072,12 @@ typedef struct specdec__guesser {
     int runs;                /* that were made for it since its turn came */
 } specdec__guesser;
 
+/* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
+typedef struct specdec__kept {
+    specdec__view view;
+    int32_t *tokens; /* (context): view.length of them count */
+} specdec__kept;
+
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
@@ -27029,11 +30096,14 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
-    const specdec__chat_format *chat;
+    specdec__chat chat;
     size_t memory_bytes;
+    int busy;                    /* a call is under way */
+    int ended;                   /* by specdec_deinit */
 
     specdec__room room;
     specdec *texts;              /* (room.views) */
+    specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
     specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
@@ -27044,9 +30114,11 @@ typedef struct specdec__engine {
     double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes) bits: which of it is plain text */
     size_t chat_bytes;
 
     specdec__context target;
@@ -27061,26 +30133,19 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
-#define SPECDEC__ENGINE_LIMITS(X) \
-    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
-    X(context, 0, 1 << 24) \
-    X(batch, 0, 512) \
-    X(texts, 0, SPECDEC_MAX_TEXTS) \
-    X(forks, 0, 1 << 24) \
-    X(fork_depth, 0, 8) \
-    X(cache, 0, 1 << 30) \
-    X(slice, 0, 1 << 30) \
-    X(history, 0, 1 << 24) \
-    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
-    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
-    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
-    X(async, -1, SPECDEC_MAX_THREADS - 1) \
-    X(retrieval, 16, 1 << 24) \
-    X(retrieval_chunk, 0, SPECDEC__KEYS) \
-    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
-    X(tree_size, 2, SPECDEC__MAX_TREE) \
-    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+/* Rows of the fields that are whole numbers: their range. The first is a model's, too. */
+#define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
+    {#member, (int)offsetof(specdec_config, member), low, high},
+#define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_SWITCH(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_NAME(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_WORD(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_FILE(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_POINTER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
+    SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
+
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
 /* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
@@ -27089,9 +30154,7 @@ static specdec_result specdec__engine_check(const specdec_config *c, int for_mod
         const char *name;
         int at, least, most; /* at: bytes from the configuration's first */
     } limits[] = {
-#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
-        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
-#undef SPECDEC__ENGINE_LIMIT
+        SPECDEC_CONFIG_FIELDS(SPECDEC__ENGINE_LIMIT)
     };
     int i, value;
 
@@ -27174,6 +30237,57 @@ static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *
     return SPECDEC_OK;
 }
 
+/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+
+/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
+}
+
+/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
+    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
+
+    return kind && kind->afar && afar ? kind->afar : kind;
+}
+
+/* Whether a source that a kind of drafter cannot do without is there. */
+static int specdec__engine_given(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    const specdec_source *source = specdec__engine_source(c, kind);
+
+    return !source || kind->optional || specdec__source_given(source);
+}
+
+/* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
+static int specdec__engine_wants(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__engine_kind(c, drafting);
+    int value = 1;
+
+    if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
+        return (int)c->drafting == drafting;
+    if (kind->asked)
+        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    return value && specdec__engine_given(c, kind);
+}
+
+/* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
+   alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+static int specdec__engine_tree_size(const specdec_config *c)
+{
+    const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
+    int i, drafters = specdec__in_cluster(c);
+
+    for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++)
+        drafters += specdec__engine_wants(c, i);
+    return alone ? alone->size : drafters ? 32 : 1;
+}
+
 /* Fills in the defaults and refuses what is out of range. */
 static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
 {
@@ -27201,7 +30315,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
+    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(c);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
@@ -27238,9 +30352,6 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
-
-/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
-static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
 
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
    gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
@@ -27308,6 +30419,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
     e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
+    e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
@@ -27315,17 +30427,32 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 /* The table of texts, all of them free. */
 static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
-    specdec counted, *t;
     int i;
 
-    memset(&counted, 0, sizeof counted);
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        t = e->texts ? &e->texts[i] : &counted;
-        t->engine = e;
-        t->at = i;
-        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        if (!e->texts)
+            continue;
+        e->texts[i].engine = e;
+        e->texts[i].at = i;
+    }
+}
+
+/* The table of ended sequences whose beginnings are kept, all of them empty. */
+static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+{
+    specdec__kept counted, *kept;
+    int i;
+
+    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
+    for (i = 0; i < e->room.kept; i++) {
+        kept = e->kept ? &e->kept[i] : &counted;
+        specdec__context_view(&kept->view, &e->room, arena);
+        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
+        if (e->kept)
+            specdec__kv_add_kept(&e->target.kv, &kept->view);
     }
 }
 
@@ -27345,12 +30472,6 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
 
     return busy < (size_t)threads ? (int)busy : threads;
-}
-
-/* Where the model of a kind of drafter comes from; NULL: it needs none. */
-static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
-{
-    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
 /* A drafter goes on while the target verifies, on threads that were started for that. */
@@ -27418,25 +30539,6 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     return result;
 }
 
-/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
-{
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
-    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
-
-    return kind && kind->afar && afar ? kind->afar : kind;
-}
-
-/* Whether auto is to look at a kind of drafter. */
-static int specdec__engine_asks(const specdec_config *c, const specdec__drafter_kind *kind)
-{
-    int value = 1;
-
-    if (kind->asked)
-        memcpy(&value, (const char *)c + kind->asked, sizeof value);
-    return value != 0;
-}
-
 /* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
    draws children from a distribution, the target draws for itself, whatever rule was chosen. */
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
@@ -27448,16 +30550,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
-        const specdec_source *source = kind ? specdec__engine_source(c, kind) : NULL;
-        const int named = (int)c->drafting == i;
-        const int given = !source || kind->optional || specdec__source_given(source);
 
-        if (!kind && named)
+        if (!specdec__engine_wants(c, i))
+            continue;
+        if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given || !specdec__engine_asks(c, kind))))
-            continue;
-        if (!given)
+        if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
         if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
@@ -27468,6 +30567,17 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind->draws))
         e->rule = SPECDEC_RULE_TOP_K;
     return SPECDEC_OK;
+}
+
+/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
+   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
+static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+{
+    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+
+    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+        return 0;
+    return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
 
 /* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
@@ -27483,12 +30593,14 @@ static void specdec__engine_room(specdec__engine *e)
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+    room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
+    room->kept = specdec__engine_keeps(c, room);
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1};
+    static const specdec__room none = {1, 1, 1, 1, 2, 0};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }
@@ -27546,8 +30658,10 @@ static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
         specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
     }
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.views; i++) {
         link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
+    }
     e->link = link;
     e->ranks = ranks;
     ranks->link = link;
@@ -27585,6 +30699,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!specdec__in_cluster(c) || !c->cluster->rank)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
+    specdec__engine_kept(e, arena);
     specdec__engine_show(e);
     if (specdec__in_cluster(c))
         specdec__engine_link(e, arena);
@@ -27607,16 +30722,32 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+}
+
+/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
+static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
+{
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
 }
 
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
+    specdec_hooks hooks = e->config.hooks;
     specdec_result r = SPECDEC_OK;
     int i;
 
+    if (SPECDEC__CLUSTER && e->link) {
+        hooks.progress = specdec__engine_loads;
+        hooks.user_data = e;
+    }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
     return r;
 }
 
@@ -27742,23 +30873,35 @@ static void specdec__engine_measure(specdec__engine *e)
                   better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Finds the chat format that the configuration names, or the one that the model's template shows. */
-static specdec_result specdec__engine_chat(specdec__engine *e, specdec_error *error)
+/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
+   otherwise. */
+static void specdec__engine_tell_chat(const specdec__engine *e)
 {
-    const char *name = e->config.chat_format;
-    const specdec__bytes chat_template = e->target_model->chat_template;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__chat *chat = &e->chat;
+    const specdec__vocab *v = &e->target_model->vocab;
+    specdec_error words;
+    int i, type;
+    int32_t id;
 
-    if (name) {
-        e->chat = specdec__chat_find(name, strlen(name));
-        if (!e->chat)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
-    } else if (chat_template.data) {
-        e->chat = specdec__chat_find((const char *)chat_template.data, chat_template.size);
-        if (!e->chat)
-            specdec__tell(&e->config.hooks,
-                          "the model's chat template is of no known format: specdec_chat needs config.chat_format");
+    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
+        return;
+    if (!chat->format) {
+        specdec__chat_unknown(chat, &words);
+        specdec__tell(hooks, "%s", words.text);
+        return;
     }
-    return SPECDEC_OK;
+    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
+                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
+                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
+                  chat->system.size);
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
+        id = specdec__vocab_named(v, chat->format->tokens[i]);
+        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
+        if (type != SPECDEC__TOKEN_CONTROL)
+            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
+                          chat->format->tokens[i], type);
+    }
 }
 
 /* Finds the tokens by which texts fork. */
@@ -27790,6 +30933,7 @@ static void specdec__engine_tell(const specdec__engine *e)
 
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
     if (e->room.length > m->context)
         specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
     for (i = 0; i < e->drafter_count; i++)
@@ -27901,28 +31045,126 @@ static void specdec__engine_forget(specdec *t, int count)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* A text of which nothing is computed, or less, begins with the first length tokens of another: it shares its pages. */
-static void specdec__engine_share(specdec *t, const specdec *of, int length)
+/* The keys of a sequence that others may share: those of a text, or of one that is kept. */
+typedef struct specdec__source_keys {
+    specdec__view *view;
+    const int32_t *tokens; /* (view->length) */
+    int at;                /* its number to drafters: a text's, or behind those of texts */
+} specdec__source_keys;
+
+static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
-    specdec__engine *e = t->engine;
+    specdec__source_keys keys;
+
+    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.at = at;
+    return keys;
+}
+
+/* Drafters share, as far as they have them, the first length tokens of sequence `of` with sequence `at`. */
+static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
+{
     int i;
 
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__drafter_kind *kind = e->drafters[i].kind;
+
+        if (kind->share && (kind->keeps || (at < e->room.views && of < e->room.views)))
+            kind->share(&e->drafters[i], at, of, length);
+    }
+}
+
+/* A text of which nothing is computed, or less, begins with the first length tokens of another sequence: it shares its
+   pages. */
+static void specdec__engine_share(specdec *t, int of, int length)
+{
+    specdec__engine *e = t->engine;
+    specdec__view *view = specdec__engine_keys(e, of).view;
+    int i, missing;
+
     specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
-    if (!specdec__view_share(&t->view, &e->target.kv, &of->view, 0, specdec__min_int(length, of->view.length)))
+    if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
-    for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->share)
-            e->drafters[i].kind->share(&e->drafters[i], t->at, of->at, length);
-    for (i = 0; i < e->drafter_count; i++) /* a state that the other text no longer has is computed once more */
-        if (e->drafters[i].kind->heard && e->drafters[i].kind->heard(&e->drafters[i], t->at) == t->view.length - 1)
-            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - 1);
+    specdec__engine_share_drafts(e, t->at, of, length);
+    for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
+        const specdec__drafter *d = &e->drafters[i];
+
+        missing = d->kind->heard ? t->view.length - d->kind->heard(d, t->at) : 0;
+        if (missing > 0 && missing <= SPECDEC__KEYS)
+            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
+    }
+}
+
+/* An entry of the table of kept sequences becomes empty. */
+static void specdec__engine_drop_kept(specdec__engine *e, int i)
+{
+    int k;
+
+    specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
+    for (k = 0; k < e->drafter_count; k++)
+        if (e->drafters[k].kind->keeps)
+            e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
+}
+
+/* An empty entry of the table for a sequence that is to be kept; -1: all of that is kept already. What the sequence
+   begins with is dropped, and so is the oldest entry where none is empty. *shared: keys of a dropped one that others
+   have shared. */
+static int specdec__engine_kept_place(const specdec *t, int *shared)
+{
+    specdec__engine *e = t->engine;
+    const specdec__view *oldest;
+    int i, empty = -1;
+
+    for (*shared = i = 0; i < e->room.kept; i++) {
+        specdec__view *view = &e->kept[i].view;
+        const int least = specdec__min_int(view->length, t->view.length);
+
+        if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
+            if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
+                specdec__view_touch(view, &e->target.kv, 0);
+                return -1;
+            }
+            if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
+                *shared = specdec__max_int(*shared, view->shared);
+                specdec__engine_drop_kept(e, i);
+            }
+        }
+        empty = view->length ? empty : i;
+    }
+    oldest = empty < 0 ? specdec__kv_oldest(&e->target.kv) : NULL;
+    for (i = 0; oldest && empty < 0; i++)
+        if (&e->kept[i].view == oldest)
+            specdec__engine_drop_kept(e, empty = i);
+    return empty;
+}
+
+/* Keeps what was computed for a text that ends or is cut: the next one that begins alike need not read it. Children do
+   not: their parents begin as they do. */
+static void specdec__engine_retain(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    int shared, i;
+
+    if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
+        return;
+    specdec__ahead_forget(t, t->count);
+    i = specdec__engine_kept_place(t, &shared);
+    if (i < 0)
+        return;
+    memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
+    if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
+        specdec__engine_drop_kept(e, i);
+        return;
+    }
+    e->kept[i].view.shared = shared;
+    specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
 }
 
 /* A place in the table becomes an empty text. */
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
-    t->settings = t->engine->config.settings;
     t->error.code = SPECDEC_OK;
     t->error.text[0] = 0;
     t->failed = SPECDEC_OK;
@@ -27932,7 +31174,8 @@ static void specdec__engine_open(specdec *t)
     t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
-    specdec__stream_check(&t->settings, &t->stop, NULL);
+    specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
+    specdec__stream_set(t, &t->engine->config.settings, &t->stop);
     specdec__stream_answer(t);
 }
 
@@ -27942,6 +31185,7 @@ static void specdec__engine_release(specdec *t)
     specdec__engine *e = t->engine;
     int i;
 
+    specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->end)
             e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
@@ -28027,9 +31271,9 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
 {
     const size_t count = (size_t)of->count;
 
-    t->settings = of->settings;
     t->stream = of->stream;
     t->stop = of->stop;
+    specdec__stream_set(t, &of->settings, &t->stop);
     t->freed = of->freed;
     t->count = of->count;
     t->handed_out = of->handed_out;
@@ -28049,7 +31293,7 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
-    specdec__engine_share(t, of, specdec__max_int(t->count - 1, 0));
+    specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */
@@ -28091,7 +31335,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
+   descend from its own, these get their places. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
                                                             int cancelled, specdec_error *error)
 {
@@ -28110,7 +31354,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     }
     stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
     if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
+        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
     batch = specdec__forward_alone(c, stage->view, order->first, end);
@@ -28157,7 +31401,7 @@ static int specdec__ranks_state(specdec__ranks *ranks)
     if (link->flight_count && link->flights[0].back)
         state |= SPECDEC__PIPE_BACK;
     ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes)
+    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
         state |= SPECDEC__PIPE_TAKES;
     return state;
 }
@@ -28174,17 +31418,19 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
         double pause = SPECDEC__WIRE_PAUSE;
 
         if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
-            SPECDEC__LOAD(ranks->stage.context->pool->cancel))
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
             return state;
         if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
             pause = pipe->takes - now;
         if (pipe->wake > 0 && pipe->wake - now < pause)
             pause = pipe->wake - now;
         if (pause > 0)
-            link->cluster.wait(link->cluster.user_data, pause);
+            specdec__link_wait(link, pause);
     }
 }
 
+/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
 static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
@@ -28193,9 +31439,15 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
-        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+        if (specdec__link_any_cancelled(link)) {
+            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
     if (link->failed.code) {
+        specdec__link_sweep(link);
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
@@ -28219,19 +31471,26 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
+/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+static void specdec__engine_keep(specdec__engine *e)
+{
+    specdec__stop_scan stop;
+
+    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+}
+
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
-    specdec_result result = specdec__engine_chat(e, error);
+    specdec_result result = SPECDEC_OK;
 
-    if (!result)
-        result = specdec__engine_fork_tokens(e, error);
-    if (result)
-        return result;
+    specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
+    specdec__engine_tell_chat(e);
     if (SPECDEC__CLUSTER && e->link) {
         e->ranks->pipe.kind = &specdec__ranks_kind;
         e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;
@@ -28270,10 +31529,10 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     heard.first = first;
     heard.path = path;
     heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
-    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_CONTEXT); i++)
+    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
         if (e->drafters[i].kind->follow)
             result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
-    return result == SPECDEC_ERROR_CONTEXT ? SPECDEC_OK : result;
+    return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
 /* The same for a batch of a prompt. */
@@ -28301,6 +31560,7 @@ static void specdec__engine_look(specdec *t)
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
+    const int before = t->view.length;
     specdec__rows heard = *rows;
     specdec_result result;
 
@@ -28312,6 +31572,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     e->pool.cancel = &t->cancel;
     result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
                                    &t->error);
+    t->stats.prefilled_tokens += t->view.length - before;
     if (result)
         specdec__view_unreserve(&t->view, &e->target.kv);
     else if (rows->from < count)
@@ -28319,25 +31580,51 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* When another text begins with more of the same tokens than were computed here, that is taken over. */
+/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
+   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
+   shares. */
+static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+{
+    specdec__engine *e = t->engine;
+    uint64_t used = 0;
+    int i, best = -1;
+
+    for (i = from, *length = least; i < end; i++) {
+        const specdec__source_keys keys = specdec__engine_keys(e, i);
+        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
+        const uint64_t since = keys.view->used | (uint64_t)(keys.view->shared > 0) << 63;
+
+        if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
+            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            continue;
+        *length = common;
+        best = i;
+        used = since;
+    }
+    return best;
+}
+
+/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
+   What is kept counts as used, too, where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
-    const specdec__engine *e = t->engine;
-    const specdec *best = NULL;
-    int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
+    specdec__engine *e = t->engine;
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    int length, kept_length, open, kept;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        const specdec *other = &e->texts[i];
-        int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
-
-        common = specdec__min_int(common, specdec__min_int(other->view.length, t->count - 1));
-        if (common > length) {
-            length = common;
-            best = other;
-        }
+    if (!SPECDEC__STREAMS)
+        return;
+    open = specdec__engine_longest(t, 0, views, least, &length);
+    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    if (kept >= 0)
+        specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+    if (open >= 0 && length >= kept_length) {
+        specdec__engine_share(t, open, length);
+        t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
+    } else if (kept >= 0) {
+        specdec__engine_share(t, kept, kept_length);
+        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
     }
-    if (SPECDEC__STREAMS && best)
-        specdec__engine_share(t, best, length);
 }
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
@@ -28353,6 +31640,8 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
+    if (!wanted)
+        specdec__engine_adopt(t);
     t->from_row = 1;
     rows.from = rows.logits ? before : t->count - 1;
     rows.states_from = before;
@@ -28517,7 +31806,7 @@ static int specdec__engine_pending(const specdec *t)
    wrong with them, they try again when there was no room. */
 static int specdec__engine_make_ready(specdec *t)
 {
-    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_CONTEXT))
+    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_FULL))
         t->failed = SPECDEC_OK;
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
@@ -29267,7 +32556,7 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
                              specdec__engine_rule(e, t));
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
-        if (result == SPECDEC_ERROR_CONTEXT) {
+        if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
             result = SPECDEC_OK;
         }
@@ -29425,7 +32714,7 @@ static void specdec__engine_reserve(specdec__engine *e)
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                                               "no room in the cache, which all texts share, for %d more tokens",
                                               needed));
         specdec__engine_leave(e, t);
@@ -29533,12 +32822,18 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
-    const int vocab = e->target_model->vocab_size, k = specdec__min_int(t->best_count, vocab);
+    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
     specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
     double total = 0;
     float highest;
     int i;
 
+    if (!k) {
+        t->logprobs[t->count] = 1;
+        return;
+    }
+    if (k < t->best_count)
+        best[k].token = -1;
     specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
     e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
@@ -29730,6 +33025,7 @@ static void specdec__engine_accept(specdec *t)
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
+    t->stats.prefilled_tokens += t->lead;
 }
 
 /* Counts what a text's tree has brought to whom. */
@@ -29833,6 +33129,23 @@ static void specdec__engine_wrote(specdec *t, double now)
         specdec__engine_release(t);
 }
 
+/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
+   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
+static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+{
+    int i;
+
+    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
+            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+        else
+            specdec__view_unreserve(&t->view, &e->target.kv);
+    }
+}
+
 /* Runs the step that was made up. */
 static void specdec__engine_run(specdec__engine *e, double start)
 {
@@ -29848,10 +33161,9 @@ static void specdec__engine_run(specdec__engine *e, double start)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+    if (e->verify(&e->target, &batch, &error)) {
         e->target.threads = e->config.threads;
-        specdec__ahead_forget(e->members[0], e->members[0]->count);
-        specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
+        specdec__engine_undo(e, &error);
         return;
     }
     e->target.threads = e->config.threads;
@@ -29972,7 +33284,7 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
 }
 
-/* Sends chosen[count] as a run. Errors: CONTEXT. */
+/* Sends chosen[count] as a run. Errors: FULL. */
 static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
@@ -29998,7 +33310,7 @@ static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__pro
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
-    return pipe->full ? SPECDEC_ERROR_CONTEXT : SPECDEC_OK;
+    return pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
 /* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
@@ -30296,7 +33608,7 @@ static int specdec__pipe_step(specdec *t, double start)
     }
     if (result)
         p->stays = 0;
-    if (result == SPECDEC_ERROR_CONTEXT) { /* the cache has no room for so many nodes, or the drafter's */
+    if (result == SPECDEC_ERROR_FULL) { /* the cache has no room for so many nodes, or the drafter's */
         specdec__pipe_drain(e);
         return 0;
     }
@@ -30611,7 +33923,7 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
         else if (!link->failed.code && specdec__guesser_work(e))
             link->working += specdec__os_seconds() - start;
         else if (!link->failed.code)
-            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
     return SPECDEC_DONE;
 }
@@ -30623,6 +33935,21 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+
+/* A step of an engine. In a cluster a text that waits for it may be cancelled, whether it takes part or not. */
+static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+{
+    if (SPECDEC__CLUSTER && e->link)
+        e->link->caller = t ? &t->cancel : NULL;
+    specdec__pipe_drain(e);
+    if (e->member_count)
+        specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+    if (e->member_count)
+        specdec__engine_run(e, start);
+    if (SPECDEC__CLUSTER && e->link)
+        e->link->caller = NULL;
+}
 
 /* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
    has. Errors are those of t; what goes wrong with others they are told by their next call. */
@@ -30648,15 +33975,11 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         }
     }
     specdec__engine_gather(e, t);
-    specdec__engine_lead(e);
-    if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start)) {
-        specdec__pipe_drain(e);
-        if (e->member_count)
-            specdec__engine_draft(e);
-        specdec__engine_reserve(e);
-        if (e->member_count)
-            specdec__engine_run(e, start);
-        else if (!t)
+    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
+        specdec__engine_lead(e);
+        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
+            specdec__engine_turn(e, t, start);
+        if (!t && !e->member_count)
             return SPECDEC_DONE;
     }
     if (t) {
@@ -30750,11 +34073,12 @@ static specdec_result specdec__check_call(specdec *t, int given)
 
 /* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
    here. */
-static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_settings *settings, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
+    specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
-    return specdec__stream_check(settings, &stop, error);
+    return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
@@ -30765,8 +34089,12 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     specdec__engine_parts(e, arena);
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
+        (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
+        (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
+        (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
+        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
+                                       error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
 }
@@ -30804,25 +34132,30 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The others: one for each model. */
+/* The others: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int count, size_t *bytes, specdec_error *error)
+                                                                int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
-    own[count] = &model;
-    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
-                                           : specdec__measure_parts(config, own, bytes, error);
+    own[left - 1] = &model;
+    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
+                    : specdec__measure_parts(config, own, bytes, error);
 }
+
+/* Whether an engine opens the model of a source: it is given, and not prepared. */
+static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model *own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS] = {NULL};
+    int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    return specdec__measure_models(config, own, 0, bytes, error);
+    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    return specdec__measure_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -30858,18 +34191,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     return SPECDEC_OK;
 }
 
-void specdec_deinit(specdec *t)
-{
-    if (!t)
-        return;
-    specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
-    specdec__pool_deinit(&t->engine->pool);
-    specdec__engine_close(t->engine);
-}
-
-specdec_result specdec_serve(specdec *t)
+static specdec_result specdec__call_serve(specdec *t)
 {
     specdec__link *link = t ? t->engine->link : NULL;
     specdec_result result;
@@ -30878,6 +34200,7 @@ specdec_result specdec_serve(specdec *t)
         return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
                  : SPECDEC_ERROR_ARGUMENT;
     t->engine->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
     result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
@@ -30886,7 +34209,7 @@ specdec_result specdec_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-specdec_result specdec_open(specdec *t, specdec **opened)
+static specdec_result specdec__call_open(specdec *t, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -30902,25 +34225,17 @@ specdec_result specdec_open(specdec *t, specdec **opened)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_fork(specdec *t, specdec **fork)
+static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
-}
-
-void specdec_close(specdec *t)
-{
-    if (!t || !t->open)
-        return;
-    specdec__engine_disown(t, 0);
-    specdec__engine_vacate(t);
 }
 
 specdec *specdec_child(specdec *t, int i)
@@ -30950,8 +34265,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. Without the place
-   of the one that ended it (the text was loaded): none. */
+/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -30962,7 +34276,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
-    return known < back || (t->stop.stopped && !back) ? 0 : known - back;
+    return known < back ? 0 : known - back;
 }
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
@@ -31027,7 +34341,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
@@ -31053,7 +34367,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -31065,7 +34379,7 @@ specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *by
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -31078,16 +34392,19 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
                                size, &t->error);
 }
 
-specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__stop_scan stop;
     size_t count = 0;
 
-    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
+    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
-    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
+    if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -31096,10 +34413,10 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
+    specdec__ahead_forget(t, t->count);
+    specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
-    specdec__ahead_forget(t, t->count);
-    t->settings = *settings;
     return SPECDEC_OK;
 }
 
@@ -31109,9 +34426,10 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. A special token that takes the white space behind
-   it with it does so here, too. */
-static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special)
+/* Text straight into the engine's own token buffer, behind the text. special: flags of the tokenizer; plain: see
+   there. */
+static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special,
+                                           const unsigned char *plain)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
@@ -31122,14 +34440,11 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
-    if (special && !flags && specdec__vocab_strips(v, specdec__vocab_text(v, last)))
-        for (; length && memchr(" \t\r\n\v\f", text[0], 6); length--)
-            text++;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(v, text, length, flags | special, t->tokens + t->count, room, &count, t->engine->scratch,
-                               t->engine->scratch_bytes, &t->error);
+    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count, room, &count,
+                               t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
@@ -31138,31 +34453,38 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
 }
 
-specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, 0);
+    return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
 }
 
-specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
-    return specdec_prompt_logits(t, tokens, count, NULL);
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
-specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
+}
+
+static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+{
+    specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result
-                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
-                                     float *states)
+static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
+                                                  int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
     specdec__rows wanted = specdec__forward_wanted(0);
@@ -31180,59 +34502,132 @@ specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int coun
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* The text of the token that ends a text; empty when there is none. */
-static specdec__bytes specdec__chat_end(const specdec__vocab *v)
-{
-    static const specdec__bytes none = {NULL, 0};
-
-    return v->eos < 0 ? none : specdec__vocab_text(v, (uint32_t)v->eos);
-}
-
 /* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. Returns its length, even when there is no room. */
-static size_t specdec__chat_end_turn(const specdec *t)
+   the answer, the part behind the end token otherwise. */
+static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
 {
-    const specdec__engine *e = t->engine;
+    const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = e->chat->after[SPECDEC_ASSISTANT];
-    size_t size = strlen(after), from, needed = 0;
+    const char *after = format->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from;
     specdec__bytes end;
 
     if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
-        specdec__chat_close(e->chat, SPECDEC_ASSISTANT, specdec__chat_end(v), e->chat_text, e->chat_bytes, &needed);
-        return needed;
+        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+        return;
     }
     end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
     from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
     from = from < size ? from + end.size : 0;
-    specdec__chat_append(e->chat_text, e->chat_bytes, &needed, after + from, size - from);
-    return needed;
+    specdec__chat_append(out, after + from, size - from, 0);
 }
 
-specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
 {
-    size_t needed = 0;
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
+   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+{
+    specdec__text_stream stream;
+    size_t all = 0, sure, more, held;
+    int i, pass;
+
+    for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
+        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                   t->settings.show_special);
+        for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
+            held = (size_t)stream.held_count;
+            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
+                                      NULL);
+            memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
+            if (all + more + (size_t)stream.held_count <= sure)
+                continue;
+            *part = sure - (all + held);
+            memmove(t->token_text, t->token_text + held, *part);
+            return i;
+        }
+        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        sure = all < back ? 0 : all - back;
+    }
+    *part = 0;
+    return t->handed_out;
+}
+
+static specdec_result specdec__call_cut_stop(specdec *t)
+{
+    specdec_result result = specdec__check_call(t, 1);
+    const specdec__vocab *v;
+    size_t part, count = 0;
+    int at, after_special, i;
+
+    if (result || !t->stop.stopped || !t->stop.cut)
+        return result;
+    v = &t->model->vocab;
+    at = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
+                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result)
+        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
+                                                              "end of the answer anew") : result;
+    specdec__engine_disown(t, at);
+    specdec__engine_forget(t, at);
+    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
+    t->count = t->handed_out = at + (int)count;
+    for (i = at; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->from_row = 0;
+    t->stop.cut = 0;
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
+{
     specdec_result result = specdec__check_call(t, messages != NULL);
+    const specdec__vocab *v;
+    specdec__chat_text out;
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
-    if (!t->engine->chat)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model names no chat format that is known: config.chat_format chooses one");
+    if (!SPECDEC__CHATS || !t->engine->chat.format)
+        return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
+    if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
+        return result;
+    v = &t->model->vocab;
+    out.text = t->engine->chat_text;
+    out.plain = t->engine->chat_plain;
+    out.size = t->engine->chat_bytes;
+    out.needed = 0;
     if (t->handed_out)
-        needed = specdec__chat_end_turn(t);
-    result = specdec__chat_render(t->engine->chat, specdec__chat_end(&t->model->vocab), t->handed_out > 0, messages,
-                                  count, t->engine->chat_text, t->engine->chat_bytes, &needed, &t->error);
+        specdec__chat_end_turn(t, &out);
+    result = specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), t->handed_out > 0, messages, count,
+                                  &out, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", needed,
-                             t->engine->chat_bytes);
-    return result ? result : specdec__prompt_text(t, t->engine->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (result)
+        return result;
+    if (t->handed_out && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1])))
+        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    return specdec__prompt_text(t, out.text, out.needed,
+                                specdec__chat_flags(&t->engine->chat, v, &out, t->handed_out > 0), out.plain);
 }
 
 /* Makes sure that there is a token to hand out; with work = 0 without a step. */
@@ -31267,7 +34662,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-specdec_result specdec_work(specdec *t)
+static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
@@ -31281,7 +34676,7 @@ specdec_result specdec_work(specdec *t)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
     specdec_result result = specdec__check_call(t, tokens && count);
     int from;
@@ -31362,9 +34757,9 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     return result;
 }
 
-specdec_result specdec_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
 
-specdec_result specdec_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
 {
@@ -31389,7 +34784,7 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
-specdec_result specdec_rewind(specdec *t, int count)
+static specdec_result specdec__call_rewind(specdec *t, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
@@ -31399,6 +34794,8 @@ specdec_result specdec_rewind(specdec *t, int count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
         specdec__engine_disown(t, count);
+        if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+            specdec__engine_retain(t);
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
@@ -31445,7 +34842,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     memset(info, 0, sizeof *info);
     info->isa = t->engine->kernels->name;
     info->kv = t->engine->config.kv;
-    info->chat_format = t->engine->chat ? t->engine->chat->name : NULL;
+    info->chat_format = t->engine->chat.format ? t->engine->chat.format->name : NULL;
     info->threads = SPECDEC__OS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
     info->context = t->context;
     info->vocabulary = m->vocab_size;
@@ -31458,7 +34855,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = pages->free_count * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
+    info->cache_kept = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
@@ -31467,21 +34865,24 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->products_per_token = m->weight_products;
 }
 
-const specdec_model *specdec_get_model(const specdec *t) { return t ? t->model : NULL; }
+const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
+    int most;
 
     if (result)
         return result;
     if (!t->logprobs || at < 0 || at >= t->handed_out || t->logprobs[at] > 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, t->handed_out,
-                             t->logprobs ? "it was not written" : "config.logprobs is 0");
+                             t->logprobs ? "it was not written, or without a log-probability" : "config.logprobs is 0");
     logprob->token = t->tokens[at];
     logprob->logprob = t->logprobs[at];
     logprob->best = t->best + (size_t)at * (size_t)t->best_count;
-    logprob->count = specdec__min_int(t->best_count, t->model->vocab_size);
+    most = specdec__min_int(t->best_count, t->model->vocab_size);
+    for (logprob->count = 0; logprob->count < most && logprob->best[logprob->count].token >= 0;)
+        logprob->count++;
     return SPECDEC_OK;
 }
 
@@ -31503,7 +34904,8 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
+                                           float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;
@@ -31621,6 +35023,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
+    specdec__vocab_tell(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }
@@ -31649,10 +35052,90 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all,
-                               memory, bytes, error);
+    result = specdec__tokenize(&model->vocab, text, length,
+                               flags & (SPECDEC_TOKENIZE_BEGIN | SPECDEC_TOKENIZE_END | SPECDEC_TOKENIZE_SPECIAL |
+                                        SPECDEC_TOKENIZE_INSIDE),
+                               NULL, tokens, (size_t)specdec__max_int(capacity, 0), &all, memory, bytes, error);
     *count = (int)all;
     return result;
+}
+
+/* The format of a conversation, and the bytes of what it writes. */
+static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
+                                            specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
+{
+    const specdec__vocab *v = &model->vocab;
+    specdec_result result;
+
+    if (!v->count)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
+    if ((result = specdec__chat_choose(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+        return result;
+    if (!SPECDEC__CHATS || !chat->format)
+        return specdec__chat_unknown(chat, error);
+    if (c->count < 1 || !c->messages)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
+    out->needed = 0;
+    result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, c->messages, c->count, out, error);
+    if (out->needed > SPECDEC__TEXT_MAX_BYTES / 4)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", out->needed);
+    return result == SPECDEC_ERROR_BUFFER && !out->size ? SPECDEC_OK : result;
+}
+
+size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation)
+{
+    specdec__chat chat;
+    specdec__chat_text out;
+
+    memset(&out, 0, sizeof out);
+    if (!model || !conversation || specdec__conversation(model, conversation, &chat, &out, NULL))
+        return 0;
+    return specdec__size_add(out.needed + out.needed / 8 + 1, specdec__tokenize_scratch(&model->vocab, out.needed));
+}
+
+specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                   int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                   specdec_error *error)
+{
+    specdec__chat chat;
+    specdec__chat_text out;
+    specdec_result result;
+    size_t all = 0, own;
+
+    if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
+        return specdec__is_missing(error);
+    *count = 0;
+    memset(&out, 0, sizeof out);
+    result = specdec__conversation(model, conversation, &chat, &out, error);
+    if (result)
+        return result;
+    own = out.needed + out.needed / 8 + 1;
+    if (bytes < own)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
+    out.text = (char *)memory;
+    out.plain = (unsigned char *)memory + out.needed;
+    out.size = out.needed;
+    result = specdec__conversation(model, conversation, &chat, &out, error);
+    if (!result)
+        result = specdec__tokenize(&model->vocab, out.text, out.needed,
+                                   SPECDEC_TOKENIZE_BEGIN | specdec__chat_flags(&chat, &model->vocab, &out, 0),
+                                   out.plain, tokens, (size_t)specdec__max_int(capacity, 0), &all,
+                                   (unsigned char *)memory + own, bytes - own, error);
+    *count = (int)all;
+    return result;
+}
+
+int specdec_token_kind(const specdec_model *model, int32_t token)
+{
+    static const unsigned char kinds[] = {0, 0, SPECDEC_TOKEN_UNKNOWN, SPECDEC_TOKEN_CONTROL,
+                                          SPECDEC_TOKEN_USER_DEFINED, SPECDEC_TOKEN_UNUSED, SPECDEC_TOKEN_BYTE};
+    const specdec__vocab *v;
+
+    if (!model || token < 0 || (uint32_t)token >= model->vocab.count)
+        return -1;
+    v = &model->vocab;
+    return kinds[specdec__vocab_type(v, (uint32_t)token)] | (specdec__vocab_is_end(v, token) ? SPECDEC_TOKEN_END : 0) |
+           (token == v->bos ? SPECDEC_TOKEN_BEGIN : 0);
 }
 
 specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
@@ -31692,6 +35175,8 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
         return specdec__is_missing(error);
+    if (count < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
@@ -31717,7 +35202,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
     specdec_result result = specdec__check_call(t, tree != NULL);
     specdec__engine *e;
@@ -31986,7 +35471,7 @@ const char *specdec_isa_name(int index)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+    for (i = 0; index >= 0 && i < SPECDEC__COUNT(specdec__isas); i++)
         if (specdec__isas[i].fill && specdec__isas[i].present() && index-- == 0)
             return specdec__isas[i].name;
     return NULL;
@@ -31997,15 +35482,15 @@ int specdec_processors(void) { return specdec__os_processors(); }
 specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
 {
     const specdec_model *m = model;
-    const specdec__chat_format *chat;
+    specdec__chat chat;
 
     if (!m || !info)
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
-    chat =
-        m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
+    if (m->vocab.count)
+        specdec__chat_choose(&chat, m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
-    info->chat_format = chat ? chat->name : NULL;
+    info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;
@@ -32030,15 +35515,332 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>engine/fields: settings and configuration by name, and whether caller and implementation have the same structures.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Whether there are fields by name. */
+#ifdef SPECDEC_NO_NAMES
+#define SPECDEC__NAMES 0
+#else
+#define SPECDEC__NAMES 1
+#endif
+
+#define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
+    {name, SPECDEC_FIELD_##kind, settings, offsetof(specdec_config, member), sizeof(((specdec_config *)0)->member), \
+     low, high, words, help},
+#define SPECDEC__FIELD_OF_SETTINGS(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, settings.member, kind, low, high, words, help, 1)
+#define SPECDEC__FIELD_OF_CONFIG(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, member, kind, low, high, words, help, 0)
+
+const specdec_field *specdec_get_field(int i)
+{
+    static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
+                                               SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
+
+    return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+}
+
+/* The place of a text in words, "a|b"; -1: it is none of them. */
+static int specdec__field_word(const char *words, const char *text)
+{
+    const size_t length = strlen(text);
+    int i;
+
+    for (i = 0;; i++) {
+        size_t size = 0;
+
+        while (words[size] && words[size] != '|')
+            size++;
+        if (size == length && memcmp(words, text, size) == 0)
+            return i;
+        if (!words[size])
+            return -1;
+        words += size + 1;
+    }
+}
+
+/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+static const char *specdec__field_digits(const char *text, uint64_t *value)
+{
+    const char *first = text;
+
+    for (*value = 0; *text >= '0' && *text <= '9'; text++) {
+        const unsigned digit = (unsigned)(*text - '0');
+
+        if (*value > (UINT64_MAX - digit) / 10)
+            return NULL;
+        *value = *value * 10 + digit;
+    }
+    return text == first ? NULL : text;
+}
+
+/* The number of a text such as -12. Returns 0 when it is none. */
+static int specdec__field_integer(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    uint64_t digits;
+    const char *end = specdec__field_digits(text + negative, &digits);
+
+    if (!end || *end || digits > INT32_MAX)
+        return 0;
+    *value = negative ? -(double)digits : (double)digits;
+    return 1;
+}
+
+/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+   is none. */
+static int specdec__field_real(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    double number = 0;
+    int digits = 0, scale = 0, point = 0;
+    uint64_t exponent = 0;
+
+    for (text += negative; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        const int fits = number < 1e14; /* what lies behind is below a float's bits */
+
+        if (*text == '.') {
+            point = 1;
+            continue;
+        }
+        number = fits ? number * 10 + (*text - '0') : number;
+        scale += fits ? -point : !point;
+        digits++;
+    }
+    if (digits && (*text == 'e' || *text == 'E')) {
+        const int down = text[1] == '-';
+
+        text = specdec__field_digits(text + 1 + (down || text[1] == '+'), &exponent);
+        if (!text || exponent > 400)
+            return 0;
+        scale += down ? -(int)exponent : (int)exponent;
+    }
+    for (exponent = 1, *value = 1; (int)exponent <= scale || (int)exponent <= -scale; exponent++)
+        *value = *value < 1e300 ? *value * 10 : *value;
+    *value = (negative ? -number : number) * (scale > 0 ? *value : 1) / (scale < 0 ? *value : 1);
+    return digits && !*text;
+}
+
+/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+static int specdec__field_holds(const specdec_field *field, double value)
+{
+    if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
+        return 0;
+    return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
+}
+
+/* Says what a field takes, which is not this text. */
+static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
+{
+    if (field->kind == SPECDEC_FIELD_POINTER)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
+    if (field->words)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s, not %s", field->name, field->words, text);
+    if (field->kind == SPECDEC_FIELD_SWITCH)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes on or off, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_SEED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a whole number, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_LIST)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %d to %d bytes, %d times at most: not %s",
+                             field->name, (int)field->low, (int)field->high, (int)(field->size / sizeof(char *)), text);
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a %snumber from %d to %d%s, not %s", field->name,
+                         field->kind == SPECDEC_FIELD_INTEGER ? "whole " : "", (int)field->low, (int)field->high,
+                         field->low > 0 ? ", or 0" : "", text);
+}
+
+/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
+{
+    const size_t length = strlen(text);
+    const char *taken;
+    size_t at;
+
+    if ((double)length < field->low || (double)length > field->high)
+        return 0;
+    for (at = 0; at < field->size; at += sizeof taken) {
+        memcpy(&taken, member + at, sizeof taken);
+        if (!taken) {
+            memcpy(member + at, &text, sizeof text);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Sets an int, or an enumeration, which is as large. */
+static int specdec__field_put(unsigned char *member, int value)
+{
+    memcpy(member, &value, sizeof value);
+    return 1;
+}
+
+/* Sets the member of a field. Returns 0 when it does not take that text. */
+static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
+{
+    double value = 0;
+    uint64_t seed;
+    float real;
+    int which;
+
+    switch (field->kind) {
+    case SPECDEC_FIELD_INTEGER:
+        return specdec__field_integer(text, &value) && specdec__field_holds(field, value) &&
+               specdec__field_put(member, (int)value);
+    case SPECDEC_FIELD_REAL:
+        if (!specdec__field_real(text, &value) || !specdec__field_holds(field, value))
+            return 0;
+        real = (float)value;
+        memcpy(member, &real, sizeof real);
+        return 1;
+    case SPECDEC_FIELD_SEED:
+        text = specdec__field_digits(text, &seed);
+        if (!text || *text)
+            return 0;
+        memcpy(member, &seed, sizeof seed);
+        return 1;
+    case SPECDEC_FIELD_SWITCH:
+        which = specdec__field_word("0|1|off|on|false|true", text);
+        return which >= 0 && specdec__field_put(member, which % 2);
+    case SPECDEC_FIELD_CHOICE:
+        which = specdec__field_word(field->words, text);
+        return which >= 0 && specdec__field_put(member, which);
+    case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
+    case SPECDEC_FIELD_NAME:
+        if (specdec__field_word(field->words, text) < 0)
+            return 0;
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_WORD:
+    case SPECDEC_FIELD_FILE:
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_POINTER: break;
+    }
+    return 0;
+}
+
+/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
+                                         specdec_error *error)
+{
+    const specdec_field *field;
+    unsigned char *member;
+    int i = 0;
+
+    if (!block || !name)
+        return specdec__is_missing(error);
+    if (!SPECDEC__NAMES)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
+                             "build");
+    while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
+        i++;
+    if (!field)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no %s named %s",
+                             settings ? "setting" : "field of a configuration", name);
+    member = (unsigned char *)block + (field->at - from);
+    if (!text && field->kind != SPECDEC_FIELD_POINTER)
+        memset(member, 0, field->size);
+    else if (!specdec__field_store(field, member, text ? text : ""))
+        return specdec__field_refuse(field, text ? text : "", error);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text, specdec_error *error)
+{
+    return specdec__field_set(config, 0, 0, name, text, error);
+}
+
+specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                    specdec_error *error)
+{
+    return specdec__field_set(settings, offsetof(specdec_config, settings), 1, name, text, error);
+}
+
+/* --- structures --------------------------------------------------------------------------------------------------- */
+
+specdec_result specdec_check_layout(uint64_t layout, specdec_error *error)
+{
+    const int version = (int)(layout >> 32);
+
+    if (layout == SPECDEC_LAYOUT)
+        return SPECDEC_OK;
+    if (version != SPECDEC_VERSION_NUMBER)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with specdec.h %d.%d.%d, this is "
+                             "%s", version / 10000, version / 100 % 100, version % 100, SPECDEC_VERSION);
+    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with structures of another layout "
+                         "than this specdec.h has");
+}
+
+size_t specdec_size_of(const char *structure)
+{
+    static const struct {
+        const char *name;
+        size_t size;
+    } sizes[] = {
+#define SPECDEC__SIZE(type) {#type, sizeof(type)},
+        SPECDEC_STRUCTURES(SPECDEC__SIZE)
+#undef SPECDEC__SIZE
+    };
+    size_t i;
+
+    for (i = 0; SPECDEC__NAMES && structure && i < SPECDEC__COUNT(sizes); i++)
+        if (strcmp(sizes[i].name, structure) == 0)
+            return sizes[i].size;
+    return 0;
+}
+
+specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                             specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config, void *memory,
+                                    size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && engine)
+        *engine = NULL;
+    return result ? result : specdec_init(engine, config, memory, bytes, error);
+}
+
+specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                   specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_model_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model, const specdec_config *config,
+                                          void *memory, size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && model)
+        *model = NULL;
+    return result ? result : specdec_model_init(model, config, memory, bytes, error);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>engine/save: a sequence as the bytes of a file, and back; bodies of specdec_save and specdec_load.
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"
- *   4        version: 1
+ *   4        version: 2
  *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
  *   8        the model: a fingerprint
  *   4 each   the fields below
  *            bytes that are ready to be handed out, then those that may begin a stop string
+ *            stop strings, a zero byte behind each
  *   4 each   tokens
  *            keys and values, span by span: see specdec__view_move
  *   8        FNV-1a of all bytes before
@@ -32063,6 +35865,18 @@ SPECDEC__FOR_SPEED
     X(FREED, 256)             /* bytes that are ready to be handed out */ \
     X(HELD, 256)              /* bytes that may begin a stop string */ \
     X(STOPPED, SPECDEC_STOP_STRINGS) \
+    X(CUT, 1u << 30)          /* bytes taken from where the stop string begins that was found */ \
+    X(STOPS, SPECDEC_STOP_STRINGS) /* stop strings, */ \
+    X(STOP_BYTES, SPECDEC__STOP_ROOM) /* of so many bytes with those behind them */ \
+    X(ENDS, SPECDEC_END_TOKENS) /* tokens that end the answer: the first ones of these */ \
+    X(END_0, 0xffffffffu) \
+    X(END_1, 0xffffffffu) \
+    X(END_2, 0xffffffffu) \
+    X(END_3, 0xffffffffu) \
+    X(END_4, 0xffffffffu) \
+    X(END_5, 0xffffffffu) \
+    X(END_6, 0xffffffffu) \
+    X(END_7, 0xffffffffu) \
     X(FORKS, 1u << 24) \
     X(DEPTH, 8) \
     X(MAX_TOKENS, 0x7fffffffu) \
@@ -32145,7 +35959,8 @@ static int specdec__save_from(const specdec__saved *saved, int span)
 static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
-    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD];
+    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] +
+                  field[SPECDEC__SAVE_HELD] + field[SPECDEC__SAVE_STOP_BYTES];
     int span;
 
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
@@ -32167,7 +35982,14 @@ static uint32_t specdec__save_long(const specdec *t)
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
+    int i;
 
+    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
+        field[SPECDEC__SAVE_STOP_BYTES] += (uint32_t)strlen(settings->stop[i]) + 1;
+    field[SPECDEC__SAVE_STOPS] = (uint32_t)i;
+    field[SPECDEC__SAVE_ENDS] = (uint32_t)settings->end_token_count;
+    for (i = 0; i < settings->end_token_count; i++)
+        field[SPECDEC__SAVE_END_0 + i] = (uint32_t)settings->end_tokens[i];
     field[SPECDEC__SAVE_MAX_TOKENS] = (uint32_t)settings->max_tokens;
     field[SPECDEC__SAVE_SLIDE] = (uint32_t)settings->slide;
     field[SPECDEC__SAVE_SPECIAL] = settings->show_special != 0;
@@ -32181,11 +36003,25 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
 }
 
-/* And back. Stop strings and biases stay. */
-static void specdec__load_settings(const uint32_t *field, specdec_settings *settings)
+/* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
+static int specdec__load_settings(const uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
+    const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
+    int i;
 
+    memset(settings->stop, 0, sizeof settings->stop);
+    for (i = 0; i < (int)field[SPECDEC__SAVE_STOPS] && at < end; i++) {
+        settings->stop[i] = (const char *)at;
+        at = (const unsigned char *)memchr(at, 0, (size_t)(end - at));
+        if (!at++)
+            return 0;
+    }
+    if (i < (int)field[SPECDEC__SAVE_STOPS] || at != end)
+        return 0;
+    settings->end_token_count = (int)field[SPECDEC__SAVE_ENDS];
+    for (i = 0; i < SPECDEC_END_TOKENS; i++)
+        settings->end_tokens[i] = (int32_t)field[SPECDEC__SAVE_END_0 + i];
     settings->max_tokens = (int)field[SPECDEC__SAVE_MAX_TOKENS];
     settings->slide = (int)field[SPECDEC__SAVE_SLIDE];
     settings->show_special = (int)field[SPECDEC__SAVE_SPECIAL];
@@ -32196,6 +36032,7 @@ static void specdec__load_settings(const uint32_t *field, specdec_settings *sett
     s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
     s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+    return 1;
 }
 
 /* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
@@ -32234,6 +36071,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
+    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.cut;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
@@ -32250,7 +36088,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     int i;
 
     memcpy(data, "SPECTEXT", 8);
-    specdec__store_u32(data + 8, 1);
+    specdec__store_u32(data + 8, 2);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
     file.at = data + SPECDEC__SAVE_HEAD;
@@ -32261,6 +36099,8 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     file.at += t->freed;
     memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
     file.at += field[SPECDEC__SAVE_HELD];
+    memcpy(file.at, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
+    file.at += field[SPECDEC__SAVE_STOP_BYTES];
     for (i = 0; i < t->handed_out; i++, file.at += 4)
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -32280,7 +36120,7 @@ static specdec_result specdec__save_check(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
-specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
     specdec_result result = specdec__save_check(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -32305,12 +36145,12 @@ specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
-    const uint32_t version = size < 12 ? 1 : specdec__load_u32(data + 8);
+    const uint32_t version = size < 12 ? 2 : specdec__load_u32(data + 8);
 
     if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
-    if (version != 1)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (1 is read)",
+    if (version != 2)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (2 is read)",
                              version);
     if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
@@ -32350,23 +36190,27 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
-/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. */
+/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
+   a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
-                                         const specdec_settings *settings)
+                                         const specdec_settings *settings, specdec__stop_scan *stop)
 {
     const uint32_t *field = saved->field;
     uint32_t i;
     int span;
 
-    if (specdec__sample_check(&settings->sampling, NULL))
+    if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__stream_check_slide(settings, t->context, NULL))
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
+                             "slides, the context has %d", settings->slide, t->context);
     for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
                                 (int)field[SPECDEC__SAVE_KEYS]))
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room in the cache, which all texts share, for "
+            return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
 }
@@ -32411,9 +36255,8 @@ static void specdec__load_forks(specdec *t, int forks)
 
 /* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
    string: these are looked at again. */
-static void specdec__load_state(specdec *t, const uint32_t *field, const unsigned char *held)
+static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
 {
-    specdec__stop_scan stop;
     int i;
 
     specdec__stream_answer(t);
@@ -32429,19 +36272,20 @@ static void specdec__load_state(specdec *t, const uint32_t *field, const unsigne
         t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
     t->freed = field[SPECDEC__SAVE_FREED];
     memcpy(t->piece, held, t->freed);
-    specdec__stream_check(&t->settings, &stop, NULL);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
-    specdec__stream_rescan(t, &stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    t->stop.cut = field[SPECDEC__SAVE_CUT];
+    specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
 }
 
-specdec_result specdec_load(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
     specdec_result result = specdec__save_check(t, data != NULL);
     const unsigned char *held, *tokens;
     specdec_settings settings;
+    specdec__stop_scan stop;
     specdec__saved saved;
 
     if (result || !SPECDEC__SAVES)
@@ -32452,17 +36296,237 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
         (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
         return result;
     settings = t->settings;
-    specdec__load_settings(saved.field, &settings);
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if ((result = specdec__load_fits(t, &saved, tokens, &settings)) != SPECDEC_OK)
+    if (!specdec__load_settings(saved.field, tokens, &settings))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
+    tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
+    if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_disown(t, 0);
+    specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
-    t->settings = settings;
+    specdec__stream_set(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);
-    specdec__load_state(t, saved.field, held);
+    specdec__load_state(t, saved.field, &stop, held);
     return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/enter: the API's calls on engines: one thread at a time.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
+   comes from one of the engine's own hooks, or the engine has ended. */
+static SPECDEC__NOINLINE int specdec__enter(specdec *t)
+{
+    int seen = 0;
+
+    return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
+}
+
+static specdec_result specdec__leave(specdec *t, specdec_result result)
+{
+    SPECDEC__STORE(&t->engine->busy, 0);
+    return result;
+}
+
+/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
+   ends nothing, unless the call fails and so changes nothing. */
+static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
+{
+    if (!specdec__enter(t))
+        return 0;
+    t->late = SPECDEC__LOAD(&t->cancel);
+    if (t->late)
+        SPECDEC__STORE(&t->cancel, 0);
+    return 1;
+}
+
+static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
+{
+    if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
+        SPECDEC__STORE(&t->cancel, 1);
+    return specdec__leave(t, result);
+}
+
+specdec_result specdec_serve(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_serve(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_open(specdec *t, specdec **opened)
+{
+    if (opened)
+        *opened = NULL;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, opened)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_fork(specdec *t, specdec **fork)
+{
+    if (fork)
+        *fork = NULL;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_set(t, settings)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt(t, text, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_special(t, text, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_tokens(t, tokens, count))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_logits(t, tokens, count, logits))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
+                                     float *states)
+{
+    if (!specdec__enter_prompt(t))
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__leave_prompt(t, specdec__call_prompt_states(t, tokens, count, layers, layer_count, states));
+}
+
+specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_work(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_work(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_step(t, tokens, count)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_next(specdec *t, specdec_text *piece)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_next(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_take(specdec *t, specdec_text *piece)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_take(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_cut_stop(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_rewind(specdec *t, int count)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_rewind(t, count)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_get_logprob(t, at, logprob)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_logits(t, tokens, parents, count, logits))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_set_tree(t, tree)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save(t, data, room, bytes)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load(specdec *t, const void *data, size_t size)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+void specdec_close(specdec *t)
+{
+    if (!specdec__enter(t))
+        return;
+    if (t->open) {
+        specdec__engine_disown(t, 0);
+        specdec__engine_vacate(t);
+    }
+    specdec__leave(t, SPECDEC_OK);
+}
+
+void specdec_drop_kept(specdec *t)
+{
+    int i;
+
+    if (!specdec__enter(t))
+        return;
+    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    for (i = 0; i < t->engine->room.kept; i++)
+        specdec__engine_drop_kept(t->engine, i);
+    specdec__leave(t, SPECDEC_OK);
+}
+
+void specdec_deinit(specdec *t)
+{
+    int i;
+
+    if (!specdec__enter(t))
+        return;
+    specdec__ahead_forget(t, 0);
+    if (SPECDEC__CLUSTER && t->engine->link)
+        specdec__link_end(t->engine->link);
+    specdec__pool_deinit(&t->engine->pool);
+    specdec__engine_close(t->engine);
+    for (i = 0; i < t->engine->room.views; i++)
+        t->engine->texts[i].open = 0;
+    t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
+    specdec__leave(t, SPECDEC_OK);
 }
 
 SPECDEC__FOR_SPEED
@@ -33331,18 +37395,18 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
 {
     const V highest = X(set)(best), heat = X(set)(temperature), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
     float part[SPECDEC__LANES] = {0};
-    int i;
+    int i, k;
 
     for (i = 0; i < count; i += SPECDEC__LANES) {
         const int few = count - i < SPECDEC__LANES;
         const float *from = few ? part : logits + i;
         float *to = few ? part : p + i;
 
-        if (few)
-            memcpy(part, logits + i, (size_t)(count - i) * sizeof *part);
+        for (k = 0; few && i + k < count; k++)
+            part[k] = logits[i + k];
         X(store)(to, X(max)(X(sub)(X(exp)(X(div)(X(sub)(X(load)(from), highest), heat)), least), X(set)(0)));
-        if (few)
-            memcpy(p + i, part, (size_t)(count - i) * sizeof *part);
+        for (k = 0; few && i + k < count; k++)
+            p[i + k] = part[k];
     }
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_NODES = 64 };
+enum { MOST_NODES = 64, TYPED = 4095 /* bytes of a line that a terminal hands over, at most */ };
 
 /* The labels as a tree: label i is the nodes [from[i], from[i + 1]), a chain behind the text. */
 static int32_t tokens[MOST_NODES], parents[MOST_NODES];
@@ -17,6 +17,13 @@ static int from[MOST_NODES + 1];
 static int failed(const char *text)
 {
     fprintf(stderr, "classify: %s\n", text);
+    return 1;
+}
+
+/* Says what is wrong with a line. */
+static int refused(int number, const char *text)
+{
+    fprintf(stderr, "classify: line %d: %s\n", number, text);
     return 1;
 }
 
@@ -77,16 +84,23 @@ int main(int argc, char **argv)
     specdec_info info;
     specdec *engine;
     size_t bytes, end;
+    void *memory;
     float *rows;
     char line[1 << 14];
-    int i, status = 0;
+    int i, number = 0, status = 0;
 
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return printf("usage: classify MODEL.gguf LABEL LABEL... < LINES\n"
+                      "Writes the label that goes best behind each line, its share, and the line.\n"), 0;
     if (argc < 4 || argc - 2 > MOST_NODES)
         return fprintf(stderr, "usage: classify MODEL.gguf LABEL LABEL... < LINES\n"), 2;
     config.target.path = argv[1];
     config.batch = MOST_NODES; /* nodes of a step */
-    if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
+    if (specdec_memory_needed(&config, &bytes, &error))
         return failed(error.text);
+    memory = malloc(bytes);
+    if (specdec_init(&engine, &config, memory, bytes, &error))
+        return free(memory), failed(error.text);
     for (i = 0; i + 2 < argc; i++)
         if (!argv[i + 2][0])
             return failed("an empty label would always be the best one");
@@ -97,14 +111,18 @@ int main(int argc, char **argv)
     rows = (float *)malloc((MOST_NODES + 1) * (size_t)info.vocabulary * sizeof *rows);
     while (rows && fgets(line, sizeof line, stdin)) {
         end = strcspn(line, "\n");
+        number++;
         if (!line[end] && !feof(stdin))
-            return failed("a line is too long, or holds a zero byte");
+            return refused(number, "a line is too long, or holds a zero byte");
+        if (end == TYPED)
+            refused(number, "it has 4095 bytes: if it was typed, the terminal may have cut its end");
         line[end - (end && line[end - 1] == '\r')] = 0;
         if (classify(engine, line, argv + 2, argc - 2, rows, info.vocabulary))
-            status = failed(specdec_error_text(engine));
+            status = refused(number, specdec_error_text(engine));
     }
     free(rows);
     specdec_deinit(engine);
+    free(memory);
     if (ferror(stdin))
         return failed("the lines cannot be read");
     return !rows ? failed("no memory") : fflush(stdout) ? failed("the labels cannot be written") : status;

@@ -112,14 +112,15 @@ static void note_end(post *p, int cancelled)
 /* The picture: a lane for each rank's layers, and one for what else rank 0 does. bars (ranks, BARS). */
 static int save_timeline(const char *path, const bar *bars, const int *counts, int ranks)
 {
+    static program_output out;
     const int high = 14, apart = 17, first = counts[1] / 2, last = first + 16;
     const bar *busy = bars + BARS;
     const double begin = busy[first].from, span = (last < counts[1] ? busy[last].from : busy[counts[1] - 1].to) - begin;
-    FILE *f = fopen(path, "wb");
-    int i, k;
+    int i, k, status = program_output_open(&out, path, NULL);
+    FILE *f = out.file;
 
-    if (!f)
-        return program_failed(path, strerror(errno));
+    if (status)
+        return status;
     lanes_begin(f, (ranks + 1) * apart + 36);
     for (i = 0; i < ranks; i++) {
         lanes_name(f, 12 + i * apart, high, "", "rank", i);
@@ -132,7 +133,7 @@ static int save_timeline(const char *path, const bar *bars, const int *counts, i
     }
     lanes_name(f, 12 + ranks * apart, high, "", "rank 0 beside", -1);
     lanes_end(f, (ranks + 1) * apart + 28, span);
-    return fclose(f) ? program_failed(path, strerror(errno)) : PROGRAM_OK;
+    return program_output_end(&out);
 }
 
 /* --- links ---------------------------------------------------------------------------------------------------------- */
@@ -567,13 +568,13 @@ static int write_text(specdec *engine, const options *o)
 /* Rank 0 writes what all have done. */
 static int write_stats(specdec_stats s, const char *path, double (*figures)[FIGURES], int ranks, int drafter)
 {
-    FILE *file = fopen(path, "wb");
+    static program_output out;
     json_writer j;
     int i;
 
-    if (!file)
-        return program_failed(path, strerror(errno));
-    json_begin(&j, file);
+    if (program_output_open(&out, path, NULL))
+        return PROGRAM_FAILED;
+    json_begin(&j, out.file);
     json_object(&j, NULL);
     json_integer(&j, "tokens", s.tokens);
     json_number(&j, "seconds", "%.6f", s.seconds);
@@ -605,8 +606,8 @@ static int write_stats(specdec_stats s, const char *path, double (*figures)[FIGU
     }
     json_close(&j);
     json_close(&j);
-    fputs("\n", file);
-    return fclose(file) ? program_failed(path, strerror(errno)) : PROGRAM_OK;
+    fputs("\n", out.file);
+    return program_output_end(&out);
 }
 
 /* hooks.log of rank 0: the text goes on without a rank that drafts, but MPI does not end without it. */
@@ -697,7 +698,7 @@ static int read_options(options *o, int argc, char **argv)
          "this rank has -md alone, and no layers: it guesses while the others verify; 0: rank 0 drafts (0)", 0, MOST_RANKS - 1},
         {"--split", PROGRAM_TEXT, &o->split, "auto|A,B,...", "layers of each rank; auto: by how fast each reads memory, as many as fit (auto)", 0, 0},
         {"--memory", PROGRAM_REAL, &o->memory, "MB", "with --split auto: what this rank may use; 0: what is free (0)", 0, 1e9},
-        {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost; 0: none (4)", 0, 1e6},
+        {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost, and all when nothing went on for 8 times as long; 0: none (4)", 0, 1e6},
         {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "on one machine: messages take so long, and so much goes through a link in a second", 0, 0},
         {"--draft-link", PROGRAM_TEXT, &o->draft_link, "MS[,MBIT]", "the same for the link of --draft-rank alone", 0, 0},
         {"--pretend", PROGRAM_TEXT, &o->pretend, "MS[,MS2,MS4..]",
@@ -803,5 +804,5 @@ int main(int argc, char **argv)
     if (o.timeline && gather_timeline(&p))
         status = PROGRAM_FAILED;
     MPI_Finalize();
-    return status;
+    return own_rank ? status : program_finish(status);
 }

@@ -82,7 +82,11 @@ int main(int argc, char **argv)
     specdec_info info;
     specdec *text;
     size_t bytes;
+    void *memory;
 
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return printf("usage: fork MODEL.gguf PROMPT [TOKENS [TEMPERATURE]]\n"
+                      "Writes on behind PROMPT in several texts at a time, where the model forks or writes a list.\n"), 0;
     if (argc < 3)
         return fprintf(stderr, "usage: fork MODEL.gguf PROMPT [TOKENS [TEMPERATURE]]\n"), 2;
     config.target.path = argv[1];
@@ -93,8 +97,11 @@ int main(int argc, char **argv)
     config.texts = 16; /* at once, at most */
     config.hooks.user_data = &r;
     config.hooks.fork = colons;
-    if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&text, &config, malloc(bytes), bytes, &error))
+    if (specdec_memory_needed(&config, &bytes, &error))
         return failed(error.text);
+    memory = malloc(bytes);
+    if (specdec_init(&text, &config, memory, bytes, &error))
+        return free(memory), failed(error.text);
     specdec_get_info(text, &info);
     if (info.fork_token < 0)
         make_rule(&r, specdec_get_model(text));
@@ -109,7 +116,10 @@ int main(int argc, char **argv)
     show(text, answer, sizeof answer, terminal);
     printf("\n");
     if (result != SPECDEC_DONE)
-        return failed(specdec_error_text(text));
+        failed(specdec_error_text(text));
     specdec_deinit(text);
+    free(memory);
+    if (result != SPECDEC_DONE)
+        return 1;
     return fflush(stdout) ? failed("the text cannot be written") : 0;
 }

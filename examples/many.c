@@ -4,13 +4,15 @@
 #include "specdec.h"
 #include "tools/program.h"
 #include "tools/json.h"
+#include "tools/settings.h"
 
 enum { HISTORY = 65536 }; /* tokens of finished texts that guesses are made from */
 
 typedef struct options {
     specdec_config config;
     const char *file, *seen;
-    int limit, spec, in_order, ids;
+    unsigned given; /* settings that are flags: see settings_given */
+    int limit, spec, in_order, ids, special;
 } options;
 
 /* A line of the input, and what becomes of it. */
@@ -21,6 +23,7 @@ typedef struct job {
     specdec *text;         /* while it is being written */
     char *answer;          /* (room): bytes and a zero byte */
     size_t bytes, room;
+    int limit;             /* tokens of its answer, at most; -1: no limit of its own */
     int prompted, tokens;  /* tokens of the prompt, of the answer */
     int32_t *ids;          /* all of them, one behind the other, if asked for */
     const char *stop;      /* why the answer ended */
@@ -32,8 +35,11 @@ typedef struct job {
 typedef struct work {
     const options *o;
     specdec *engine;
+    specdec_settings settings; /* of lines that say nothing else */
     job *jobs;             /* (count) */
     char *copy;            /* of a line, to be decoded in place */
+    char *seen;            /* what was seen before: seen_size bytes; NULL: nothing */
+    size_t seen_size;
     int count, first, next, last;
     int streams, running;  /* texts at a time: at most, now */
     int done, failed;      /* jobs */
@@ -49,7 +55,7 @@ static void on_interrupt(int number)
     if (interrupted)
         program_die(number);
     interrupted = 1;
-    signal(SIGINT, on_interrupt);
+    signal(SIGINT, on_interrupt); /* Windows forgets it */
 }
 
 /* specdec_hooks.progress: a bar while the engine is made. */
@@ -157,6 +163,7 @@ static const char *prompt_messages(specdec *text, char *array)
         while (i < 3 && !(role && json_is(role, roles[i])))
             i++;
         m->role = (specdec_role)i;
+        m->special = 0;
         m->text = string_at(content, &m->length);
         if (i == 3 || !m->text)
             wrong = "a message needs a \"role\" (system, user or assistant) and a text as \"content\"";
@@ -167,11 +174,149 @@ static const char *prompt_messages(specdec *text, char *array)
     return wrong;
 }
 
-/* Prompts a job's text with what stands in a copy of its line. Returns NULL, or what is wrong with the line. */
-static const char *prompt_line(job *j, char *line)
+enum { TOLD = 64 }; /* members whose names are told, at most */
+
+/* Says, once for each name, that a member of a line means nothing; key: its place. */
+static void note_unknown(const char *key, int number)
 {
+    static char told[TOLD][64];
+    static int count;
+    const int length = program_least((int)strcspn(key + 1, "\""), (int)sizeof told[0] - 1);
+    int i = 0;
+
+    while (i < count && (strncmp(told[i], key + 1, (size_t)length) != 0 || told[i][length]))
+        i++;
+    if (i < count || count == TOLD)
+        return;
+    snprintf(told[count++], sizeof told[0], "%.*s", length, key + 1);
+    program_erase_bar();
+    fprintf(stderr, "%s: line %d: \"%.*s\" counts for nothing, here and in other lines\n", program_name, number, length, key + 1);
+}
+
+/* Notes the members of a line that mean nothing. */
+static void find_unknown(char *object, int number)
+{
+    static const char *const others[] = {"id", "prompt", "messages", "max_tokens", "max_completion_tokens", "stop"};
+    char *key;
+    size_t i, k;
+
+    while (json_next(&object, &key)) {
+        for (i = 0; i < PROGRAM_COUNT(others) && !json_is(key, others[i]); i++)
+            continue;
+        for (k = 0; k < SETTINGS && !(settings_table[k].member && json_is(key, settings_table[k].member)); k++)
+            continue;
+        if (i == PROGRAM_COUNT(others) && k == SETTINGS)
+            note_unknown(key, number);
+    }
+}
+
+/* The place of a member's value; NULL when there is none, or null. */
+static char *given_member(char *object, const char *name)
+{
+    char *value = json_member(object, name);
+
+    return value && *value == 'n' ? NULL : value;
+}
+
+/* The number at a place. Returns 0 when there is none. */
+static int number_at(const char *place, double *value)
+{
+    if (*place != '-' && (*place < '0' || *place > '9'))
+        return 0;
+    *value = strtod(place, NULL);
+    return 1;
+}
+
+/* The seed at a place, -1: from the clock, and said. Returns 0 when there is none. */
+static int seed_at(const char *place, uint64_t *seed, int number)
+{
+    char *end;
+
+    errno = 0;
+    *seed = strtoull(place, &end, 10);
+    if (strncmp(place, "-1", 2) == 0 && !strchr("0123456789.eE", place[2])) {
+        *seed = program_clock_seed() + (uint64_t)number;
+        program_erase_bar();
+        fprintf(stderr, "%s: line %d: seed %llu\n", program_name, number, (unsigned long long)*seed);
+        return 1;
+    }
+    return *place >= '0' && *place <= '9' && errno != ERANGE && !strchr(".eE", *end);
+}
+
+/* Takes the stop strings of a line in the place of others: a text, or an array of them. They are decoded in place.
+   Returns NULL, or what is wrong. */
+static const char *read_stops(specdec_settings *settings, char *place)
+{
+    char *one = *place == '[' ? NULL : place;
+    size_t length;
+    int count = 0;
+
+    memset(settings->stop, 0, sizeof settings->stop);
+    for (; one || (*place == '[' || *place == ','); one = NULL) {
+        char *value = one ? one : json_next(&place, NULL);
+        const char *text = value ? string_at(value, &length) : NULL;
+
+        if (!value)
+            break;
+        if (!text || !length || strlen(text) != length)
+            return "\"stop\" is a text or an array of texts, of one byte or more, without zero bytes";
+        if (count == SPECDEC_STOP_STRINGS)
+            return "\"stop\" holds too many texts";
+        settings->stop[count++] = text;
+        if (one)
+            break;
+    }
+    return NULL;
+}
+
+/* Takes the settings of a line: see the help. Stop strings are decoded in place. Returns NULL, or what is wrong. */
+static const char *read_settings(specdec_settings *settings, job *j, char *object)
+{
+    static char wrong[160];
+    char *stop = given_member(object, "stop"), *most = given_member(object, "max_completion_tokens"), *at;
+    double value;
+    int i;
+
+    for (i = 0; i < SETTINGS; i++) {
+        const setting *s = &settings_table[i];
+
+        at = s->member ? given_member(object, s->member) : NULL;
+        if (!at || (s->kind == SETTING_SEED ? seed_at(at, &settings->sampling.seed, j->number)
+                                            : number_at(at, &value) && setting_put(settings, s, value)))
+            continue;
+        if (s->kind == SETTING_SEED)
+            return "\"seed\" is no whole number from 0 to 18446744073709551615, and not -1";
+        snprintf(wrong, sizeof wrong, "\"%s\" is no %s from %.0f to %.0f", s->member,
+                 s->kind == SETTING_INTEGER ? "whole number" : "number", s->low, s->high);
+        return wrong;
+    }
+    at = given_member(object, "max_tokens");
+    most = at ? at : most;
+    if (most && (!number_at(most, &value) || !(value >= -1 && value <= 1 << 24) || value < (int)value || value > (int)value))
+        return "\"max_tokens\" is no whole number from -1 to 16777216";
+    j->limit = most ? (int)value : j->limit;
+    settings->max_tokens = j->limit > 0 ? j->limit : 0;
+    return stop ? read_stops(settings, stop) : NULL;
+}
+
+/* Prompts a job's text with plain text, or with one that may spell control tokens. Returns NULL, or what is wrong. */
+static const char *prompt_text(const options *o, const job *j, const char *text, size_t length)
+{
+    char where[40];
+
+    snprintf(where, sizeof where, "line %d: ", j->number);
+    if (!o->special)
+        program_note_control(specdec_get_model(j->text), text, length, where);
+    return (o->special ? specdec_prompt_special : specdec_prompt)(j->text, text, length) ? specdec_error_text(j->text)
+                                                                                        : NULL;
+}
+
+/* Prompts a job's text with what stands in a copy of its line. Returns NULL, or what is wrong with the line. */
+static const char *prompt_line(const work *w, job *j, char *line)
+{
+    specdec_settings settings = w->settings;
     char *object = json_space(line), *behind = json_skip(object, JSON_NESTED), *id, *prompt, *messages;
-    const char *text;
+    const char *text, *wrong;
     size_t length;
 
     if (*object != '{' || !behind || *json_space(behind) || strlen(line) != j->length)
@@ -179,16 +324,22 @@ static const char *prompt_line(job *j, char *line)
     id = json_member(object, "id");
     j->id = id ? j->line + (id - line) : NULL;
     j->id_length = id ? (size_t)(json_skip(id, JSON_NESTED) - id) : 0;
-    prompt = json_member(object, "prompt");
-    messages = json_member(object, "messages");
+    prompt = given_member(object, "prompt");
+    messages = given_member(object, "messages");
     if (!prompt == !messages)
         return "a line needs either \"prompt\" or \"messages\"";
+    find_unknown(object, j->number);
+    wrong = read_settings(&settings, j, object);
+    if (wrong)
+        return wrong;
+    if (specdec_set(j->text, &settings))
+        return specdec_error_text(j->text);
     if (messages)
         return *messages == '[' ? prompt_messages(j->text, messages) : "\"messages\" is no array";
     text = string_at(prompt, &length);
     if (!text)
         return "\"prompt\" is no text";
-    return specdec_prompt(j->text, text, length) ? specdec_error_text(j->text) : NULL;
+    return prompt_text(w->o, j, text, length);
 }
 
 /* Opens a text for a job and prompts it. What Ctrl-C stops here is not begun. */
@@ -201,12 +352,13 @@ static void begin(work *w, job *j)
     w->running++;
     memcpy(w->copy, j->line, j->length);
     w->copy[j->length] = 0;
-    wrong = prompt_line(j, w->copy);
+    j->limit = w->o->limit;
+    wrong = prompt_line(w, j, w->copy);
     specdec_tokens(j->text, NULL, &j->prompted);
     j->stop = "limit";
     if (wrong && interrupted)
         close_text(w, j);
-    else if (wrong || !w->o->limit)
+    else if (wrong || !j->limit)
         finish(w, j, wrong);
 }
 
@@ -258,7 +410,7 @@ static void collect(work *w, job *j)
     j->stop = stops[result == SPECDEC_DONE ? specdec_stopped(j->text, NULL) : SPECDEC_STOP_CANCELLED];
     if (result == SPECDEC_DONE || interrupted)
         finish(w, j, NULL);
-    else if (result == SPECDEC_ERROR_CONTEXT && w->running > 1)
+    else if (result == SPECDEC_ERROR_FULL && w->running > 1)
         put_back(w, j);
     else if (result != SPECDEC_PENDING)
         finish(w, j, specdec_error_text(j->text));
@@ -298,6 +450,7 @@ static int read_jobs(work *w, char *input, size_t length)
 
         stop = (char *)memchr(line, '\n', (size_t)(end - line));
         stop = stop ? stop : end;
+        line += program_mark(line, (size_t)(stop - line));
         *stop = 0;
         j->line = line;
         j->length = (size_t)(stop - line);
@@ -309,26 +462,12 @@ static int read_jobs(work *w, char *input, size_t length)
     return w->jobs && w->copy ? PROGRAM_OK : program_failed("out of memory", "");
 }
 
-/* Loads what was seen before, if there is such a file. Returns a status. */
-static int load_seen(specdec *engine, const char *path)
+/* Loads what was seen before. Returns a status. */
+static int load_seen(const work *w)
 {
-    FILE *file = program_open(path);
-    size_t size;
-    char *data;
-    int status;
-
-    if (!file && errno == ENOENT)
+    if (!w->seen || !specdec_load_seen(w->engine, w->seen, w->seen_size))
         return PROGRAM_OK;
-    if (file)
-        fclose(file);
-    data = program_read_file(path, &size);
-    status = data ? PROGRAM_OK : PROGRAM_FAILED;
-    if (data && specdec_load_seen(engine, data, size)) {
-        fprintf(stderr, "%s: %s: %s\n", program_name, path, specdec_error_text(engine));
-        status = PROGRAM_FAILED;
-    }
-    free(data);
-    return status;
+    return program_refused(w->o->seen, specdec_error_text(w->engine));
 }
 
 /* Writes what was seen. Returns a status. */
@@ -346,7 +485,7 @@ static int save_seen(specdec *engine, program_output *out)
     if (!status)
         program_output_write(out, data, size);
     free(data);
-    return status ? status : program_output_close(out);
+    return status ? status : program_output_end(out);
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -372,7 +511,21 @@ static specdec *make_engine(specdec_config *c)
     return engine;
 }
 
-/* Does all jobs. Returns a status. */
+/* The settings of lines that say nothing else: flags, else what the model's file recommends, which is said. */
+static void settle(work *w)
+{
+    specdec_model_info model;
+    int taken = 0;
+
+    w->settings = w->o->config.settings;
+    if (!specdec_get_model_info(specdec_get_model(w->engine), &model))
+        taken = settings_from_file(&w->settings, model.gguf);
+    settings_take(&w->settings, &w->o->config.settings, w->o->given);
+    if (taken)
+        settings_tell(&w->settings, "as the model's file says:");
+}
+
+/* Does all jobs. Returns a status; a job without an answer is no failure of the others. */
 static int many(options *o, work *w, program_output *seen)
 {
     double start;
@@ -383,7 +536,8 @@ static int many(options *o, work *w, program_output *seen)
     w->engine = make_engine(&o->config);
     if (!w->engine)
         return interrupted ? 128 + SIGINT : PROGRAM_FAILED;
-    status = o->seen ? load_seen(w->engine, o->seen) : PROGRAM_OK;
+    status = load_seen(w);
+    settle(w);
     start = program_seconds();
     if (!status)
         run(w);
@@ -391,12 +545,12 @@ static int many(options *o, work *w, program_output *seen)
     if (!status && isatty(STDERR_FILENO))
         fprintf(stderr, "[%d lines, %d without an answer; %lld tokens, %.1f a second]\n", w->done, w->failed, w->tokens,
                 (double)w->tokens / (program_seconds() - start));
+    if (w->lost)
+        status = w->lost == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the lines: ", strerror(w->lost));
     if (!status && o->seen)
         status = save_seen(w->engine, seen);
     specdec_deinit(w->engine);
-    if (w->lost)
-        return w->lost == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the lines: ", strerror(w->lost));
-    return status ? status : interrupted ? 128 + SIGINT : w->failed ? PROGRAM_FAILED : PROGRAM_OK;
+    return !status && interrupted ? 128 + SIGINT : status;
 }
 
 static int read_options(options *o, int argc, char **argv)
@@ -411,6 +565,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
         {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
          "answers come in the order of the lines, not as they are done", 0, 0},
+        {"--parse-special", PROGRAM_SWITCH, &o->special, NULL,
+         "control tokens that prompts spell, such as <|fim_prefix|>, are read as such", 0, 0},
         {"--ids", PROGRAM_SWITCH, &o->ids, NULL, "lines hold the token ids of prompt and answer, too", 0, 0},
         {"--seen", PROGRAM_TEXT, &o->seen, "FILE",
          "what was written is kept here, and guessed from the next time", 0, 0},
@@ -430,12 +586,12 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &s->repetition_window, "N",
          "tokens it looks back; -1: all (64)", -1, 1 << 24},
-        {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed (0)", 0, 0},
+        {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
          "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
          "by the model itself; repetition (auto)", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "of lines with messages (as the model says)", 0, 0},
-        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 256, 8},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
@@ -445,12 +601,16 @@ static int read_options(options *o, int argc, char **argv)
     c->history = HISTORY;
     c->fork_token = ""; /* a child would take a place that a line is meant for */
     c->hooks.progress = on_progress;
+    c->hooks.log = program_warn;
     status = program_read(flags, argc, argv, "many", "-m MODEL.gguf [-md DRAFT.gguf] -f FILE.jsonl [flags]",
                           "Lines in: {\"id\": any, \"prompt\": \"...\"}, or with \"messages\": [{\"role\": \"user\",\n"
                           "\"content\": \"...\"}] in place of the prompt. Lines out: {\"id\", \"text\", \"tokens\", \"stop\"}, or\n"
-                          "{\"id\", \"error\"}; \"line\", its number, stands for an id that is missing. Ctrl-C ends all\n"
-                          "texts early (status 130). A line with an error: status 1, when the others are done. Other members\n"
-                          "of a line count for nothing: flags are for all lines.\n");
+                          "{\"id\", \"error\"}; \"line\", its number, stands for an id that is missing. A line may have\n"
+                          "settings of its own, which go before flags: \"temperature\", \"top_k\", \"top_p\", \"min_p\",\n"
+                          "\"seed\", \"repeat_penalty\", \"repeat_last_n\", \"max_tokens\" (for -n), \"stop\" (a text or an\n"
+                          "array); other members are named once on standard error. Ctrl-C ends all texts early (status\n"
+                          "130). A line with an error: status 1, when the others are done.\n");
+    o->given = settings_given(flags);
     if (status != PROGRAM_GO_ON)
         return status;
     if (!c->target.path || !o->file)
@@ -474,7 +634,7 @@ int main(int argc, char **argv)
     static work w;
     program_output seen = PROGRAM_NO_OUTPUT;
     const char *inputs[5] = {NULL, NULL, NULL, NULL, NULL};
-    int count = 0;
+    int count = 0, absent = 0;
     char *input;
     size_t length;
     int status = read_options(&o, argc, argv);
@@ -492,14 +652,18 @@ int main(int argc, char **argv)
         inputs[count++] = o.config.heads.path;
     input = program_read_file(o.file, &length);
     status = input ? read_jobs(&w, input, length) : PROGRAM_FAILED;
+    w.seen = !status && o.seen ? program_read_regular(o.seen, &w.seen_size, &absent) : NULL;
+    if (!status && o.seen && !w.seen && !absent)
+        status = PROGRAM_FAILED;
     if (!status && o.seen)
         status = program_output_open(&seen, o.seen, inputs);
-    signal(SIGINT, on_interrupt);
+    program_on_interrupt(on_interrupt);
     if (!status)
         status = many(&o, &w, &seen);
-    program_output_drop(&seen);
+    status = program_finish(status);
     free(w.jobs);
     free(w.copy);
+    free(w.seen);
     free(input);
-    return status;
+    return !status && w.failed ? PROGRAM_FAILED : status;
 }

@@ -4,6 +4,8 @@
 #include "specdec.h"
 #include "tools/program.h"
 #include "tools/json.h"
+#include "tools/settings.h"
+#include "tools/terminal.h"
 
 static specdec_error failure; /* of the last call that failed before there was an engine */
 
@@ -12,7 +14,9 @@ enum { VERIFY_GREEDY = 1 }; /* its place in the words behind --verify */
 typedef struct options {
     specdec_config config;
     const char *prompt, *file, *system, *stats, *save, *load;
-    int limit, chat, echo, spec, verify, policy, async;
+    int limit, chat, echo, spec, verify, policy, async, special;
+    int typed;      /* a conversation on a terminal, which terminal.h reads */
+    unsigned given; /* settings that are flags of the command line: see settings_given */
 } options;
 
 static specdec *volatile running; /* the engine that Ctrl-C cancels; NULL: Ctrl-C ends the program */
@@ -42,6 +46,7 @@ typedef struct talk {
     exchange exchanges[TALK_MOST]; /* [count], oldest first */
     int count;
     int loaded; /* the text begins with what --load brought */
+    int typed;  /* messages are read by terminal.h */
 } talk;
 
 /* Once: ends the work under way. Twice, or when nothing is under way: the program. */
@@ -58,7 +63,7 @@ static void interruptible(specdec *engine)
 {
     interrupted = 0;
     running = engine;
-    signal(SIGINT, on_interrupt);
+    program_on_interrupt(on_interrupt);
 }
 
 /* Writes text at once. Returns 0 when nobody takes it any more. */
@@ -158,8 +163,14 @@ static int complete(specdec *engine, const options *o, const char *prompt, size_
     int status = PROGRAM_OK;
     specdec_result result;
 
+    if (prompt && !o->special)
+        program_note_control(specdec_get_model(engine), prompt, length, "");
     interruptible(engine);
-    result = prompt ? specdec_prompt(engine, prompt, length) : specdec_prompt_tokens(engine, NULL, 0);
+    result = !prompt      ? specdec_prompt_tokens(engine, NULL, 0)
+             : o->special ? specdec_prompt_special(engine, prompt, length)
+                          : specdec_prompt(engine, prompt, length);
+    if (result && interrupted)
+        program_say_how_far();
     if (result)
         return interrupted ? interrupted_status() : program_engine_failed(engine, result);
     if (prompt && o->echo && !put(prompt, length))
@@ -174,6 +185,7 @@ static int complete(specdec *engine, const options *o, const char *prompt, size_
 static void add_message(specdec_message *messages, int *count, specdec_role role, const char *bytes, size_t length)
 {
     messages[*count].role = role;
+    messages[*count].special = 0;
     messages[*count].text = bytes ? bytes : "";
     messages[(*count)++].length = length;
 }
@@ -247,6 +259,8 @@ static void say_forgotten(const talk *t, int exchanges)
         fprintf(stderr, "what was %s is forgotten%s", t->loaded ? "loaded" : "not answered", exchanges ? ", and " : "\n");
     if (exchanges)
         fprintf(stderr, "%d of %d exchanges forgotten, the oldest\n", exchanges, t->count);
+    if (t->loaded && !t->o->system)
+        fprintf(stderr, "%s: so is its system message, if it had one: --system gives it again\n", program_name);
 }
 
 /* Begins the text anew with as many exchanges as leave room, and prompts a line. What was loaded goes first. When the
@@ -340,6 +354,8 @@ static int turn(talk *t, const char *line, size_t length, int only)
                        program_name, context_of(t->engine), t->o->system ? " behind --system" : ""), PROGRAM_OK;
     if (result == SPECDEC_ERROR_UNSUPPORTED)
         return program_failed(specdec_error_text(t->engine), " (--chat-format)");
+    if (result && interrupted)
+        program_say_how_far();
     if (result)
         return interrupted ? PROGRAM_OK : program_engine_failed(t->engine, result);
     e = remember(t, line, length);
@@ -364,7 +380,24 @@ static int read_line(FILE *file, text *line)
     }
     if (line->length && line->bytes[line->length - 1] == '\r')
         line->length--;
+    if (line->length && program_mark(line->bytes, line->length)) {
+        line->length -= 3;
+        memmove(line->bytes, line->bytes + 3, line->length);
+    }
     return any || c != EOF;
+}
+
+/* Reads the next message: a line of standard input, or what is typed or pasted on a terminal. Returns PROGRAM_GO_ON, or a
+   status: the input has ended, or cannot be read. */
+static int read_message(const talk *t, text *line)
+{
+    if (t->typed)
+        return terminal_read(&line->bytes, &line->length, &line->room) ? PROGRAM_GO_ON : PROGRAM_OK;
+    if (isatty(STDIN_FILENO))
+        fputs("> ", stderr);
+    if (read_line(stdin, line))
+        return PROGRAM_GO_ON;
+    return feof(stdin) ? PROGRAM_OK : program_failed("cannot read standard input: ", strerror(errno));
 }
 
 /* A conversation: every line of standard input is a message. */
@@ -375,13 +408,11 @@ static int converse(talk *t)
 
     while (!status) {
         interruptible(NULL);
-        if (isatty(STDIN_FILENO))
-            fputs("> ", stderr);
         program_energy_look(&energy);
-        if (!read_line(stdin, &line)) {
-            status = feof(stdin) ? PROGRAM_OK : program_failed("cannot read standard input: ", strerror(errno));
+        status = read_message(t, &line);
+        if (status != PROGRAM_GO_ON)
             break;
-        }
+        status = PROGRAM_OK;
         program_energy_skip(&energy);
         if (line.length)
             status = turn(t, line.bytes, line.length, 0);
@@ -413,6 +444,7 @@ static int chat(specdec *engine, const options *o, const char *prompt, size_t le
     t.engine = engine;
     t.o = o;
     t.loaded = o->load && tokens_of(engine) > 0;
+    t.typed = o->typed;
     status = prompt ? reply(&t, prompt, length) : converse(&t);
     forget(&t, t.count);
     return status;
@@ -446,8 +478,10 @@ static void write_steps(json_writer *j, const specdec_stats *s)
 static int write_stats(const specdec *engine, program_output *out)
 {
     specdec_stats s;
+    specdec_settings settings;
     double other;
     int ranks = 8, i;
+    char seed[24];
     json_writer j;
 
     specdec_get_stats(engine, &s);
@@ -462,6 +496,9 @@ static int write_stats(const specdec *engine, program_output *out)
     json_number(&j, "seconds", "%.6f", s.seconds);
     json_number(&j, "tok_s", "%.3f", ratio(written, s.seconds));
     json_number(&j, "ttft_ms", "%.3f", 1000 * s.first_token_seconds);
+    specdec_get_settings(engine, &settings);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)settings.sampling.seed);
+    json_raw(&j, "seed", seed, strlen(seed));
     json_integer(&j, "steps", s.steps);
     json_number(&j, "tokens_per_step", "%.4f", ratio(written, (double)s.steps));
     json_array(&j, "acceptance_by_rank");
@@ -481,7 +518,7 @@ static int write_stats(const specdec *engine, program_output *out)
         json_number(&j, "energy_j_token", "%.4f", ratio(energy.joules, written));
     }
     json_close(&j);
-    return program_output_close(out);
+    return program_output_end(out);
 }
 
 /* How fast it was, for people who watch. */
@@ -500,7 +537,7 @@ static void report(const specdec *engine)
     fprintf(stderr, "%d threads, %s]\n", info.threads, info.isa);
 }
 
-/* Puts the text of a file in the engine's. How it goes on is what the flags say, not the file. Returns a status. */
+/* Puts the text of a file in the engine's, with its settings. Returns a status. */
 static int load(specdec *engine, const options *o)
 {
     specdec_bytes saved;
@@ -510,9 +547,46 @@ static int load(specdec *engine, const options *o)
         fprintf(stderr, "%s: cannot load %s: %s\n", program_name, o->load, specdec_error_text(engine));
         return PROGRAM_FAILED;
     }
-    if (!status && specdec_set(engine, &o->config.settings))
-        return program_engine_failed(engine, SPECDEC_OK);
+    if (!status && o->system)
+        fprintf(stderr, "%s: --system counts when what was loaded is forgotten\n", program_name);
     return status;
+}
+
+/* How people expect a conversation to be sampled. */
+static void chat_settings(specdec_settings *s)
+{
+    s->sampling.temperature = 0.8f;
+    s->sampling.top_k = 40;
+    s->sampling.top_p = 0.95f;
+    s->sampling.min_p = 0.05f;
+}
+
+/* Sets how the text goes on: as it was saved; else as the model's file recommends and, in a chat, as people expect. Flags
+   go before all that. What nobody asked for on this command line is said. Returns a status. */
+static int settle(specdec *engine, const options *o)
+{
+    specdec_settings s, before;
+    specdec_model_info model;
+    int taken = 0;
+
+    specdec_get_settings(engine, &s); /* the flags, or what was loaded */
+    if (!o->load && o->chat)
+        chat_settings(&s);
+    if (!o->load && !specdec_get_model_info(specdec_get_model(engine), &model))
+        taken = settings_from_file(&s, model.gguf);
+    before = s;
+    settings_take(&s, &o->config.settings, o->given);
+    if (o->load && o->config.settings.stop[0]) {
+        memcpy(s.stop, o->config.settings.stop, sizeof s.stop);
+        if (before.stop[0])
+            fprintf(stderr, "%s: --stop in place of the saved stop strings\n", program_name);
+    }
+    s.max_tokens = o->config.settings.max_tokens; /* of this run */
+    if (o->load)
+        settings_tell_changes(&before, &s);
+    else if ((o->chat || taken) && (s.sampling.temperature > 0 || !(o->given & SETTINGS_TEMPERATURE)))
+        settings_tell(&s, taken ? "as the model's file says:" : "samples as with");
+    return specdec_set(engine, &s) ? program_engine_failed(engine, SPECDEC_OK) : PROGRAM_OK;
 }
 
 /* Writes the engine's text to a file. Returns a status. */
@@ -526,20 +600,14 @@ static int save(specdec *engine, program_output *out)
     if (!data)
         return PROGRAM_FAILED;
     program_output_write(out, data, bytes);
-    return program_output_close(out);
+    return program_output_end(out);
 }
 
-/* Says when -c asks for more than the model was made for: it runs, but what it writes there may be no text; and when
-   --slide keeps so much that nothing can slide. */
+/* Says when -c asks for more than the model was made for: it runs, but what it writes there may be no text. */
 static void look_at_context(const specdec *engine, const options *o)
 {
     specdec_model_info model;
-    specdec_info info;
 
-    specdec_get_info(engine, &info);
-    if (o->config.settings.slide && o->config.settings.slide > info.context - 2)
-        fprintf(stderr, "%s: --slide %d: of %d tokens of context (-c) nothing is left to slide; the text ends when they are full\n",
-                program_name, o->config.settings.slide, info.context);
     if (!specdec_get_model_info(specdec_get_model(engine), &model) && o->config.context > model.context)
         fprintf(stderr, "%s: -c %d: the model was made for %d tokens\n", program_name, o->config.context,
                 model.context);
@@ -561,7 +629,7 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
     if (specdec_init(&engine, &o->config, memory, bytes, &failure))
         return program_failed("", failure.text);
     look_at_context(engine, o);
-    if (o->load && load(engine, o))
+    if ((o->load && load(engine, o)) || settle(engine, o))
         return specdec_deinit(engine), PROGRAM_FAILED;
     program_energy_begin(&energy, PROGRAM_ENERGY);
     status = (o->chat ? chat : complete)(engine, o, prompt, length);
@@ -569,7 +637,7 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
     interruptible(NULL);
     if (saved->file && status != PROGRAM_FAILED && save(engine, saved))
         status = PROGRAM_FAILED;
-    if (stats->file && write_stats(engine, stats) && !status)
+    if (stats->file && status != PROGRAM_FAILED && write_stats(engine, stats))
         status = PROGRAM_FAILED;
     if (isatty(STDERR_FILENO) && status != PROGRAM_FAILED)
         report(engine);
@@ -596,6 +664,8 @@ static int check(options *o)
         return program_misused("--spec heads needs heads: -mh", "");
     if (o->verify == VERIFY_GREEDY && c->settings.sampling.temperature > 0)
         return program_misused("--verify greedy goes with --temp 0 only", "");
+    if (o->special && o->chat)
+        return program_misused("--parse-special goes without --chat: a message is text", "");
     if ((o->system || c->chat_format) && !o->chat)
         return program_misused("--system and --chat-format go with --chat only", "");
     if (o->policy == SPECDEC_POLICY_DYNAMIC && o->verify > VERIFY_GREEDY && rules[o->verify] != SPECDEC_RULE_TOP_K)
@@ -615,6 +685,7 @@ static int check(options *o)
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
     c->draft.copy = c->heads.copy = c->target.copy;
     c->hooks.progress = program_progress;
+    c->hooks.log = program_warn;
     return PROGRAM_GO_ON;
 }
 
@@ -627,24 +698,24 @@ static int read_options(options *o, int argc, char **argv)
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
         {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the prompt is in this file; - is standard input. One newline at its end is dropped", 0, 0},
+        {"--parse-special", PROGRAM_SWITCH, &o->special, NULL, "control tokens that -p and -f spell, such as <|fim_prefix|>, are read as such", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},
-        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
-        {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
-        {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
+        {"-t", PROGRAM_FIELD, c, "threads", NULL, 0, 0},
+        {"-c", PROGRAM_FIELD, c, "context", NULL, 0, 0},
+        {"-b", PROGRAM_FIELD, c, "batch", NULL, 0, 0},
         {"--temp", PROGRAM_REAL, &c->settings.sampling.temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
-        {"--top-k", PROGRAM_INTEGER, &c->settings.sampling.top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
-        {"--top-p", PROGRAM_REAL, &c->settings.sampling.top_p, "F", "sample among the best that hold this probability; 0 or 1: off (1)", 0, 1},
-        {"--min-p", PROGRAM_REAL, &c->settings.sampling.min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
-        {"--repeat-penalty", PROGRAM_REAL, &c->settings.sampling.repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
-        {"--repeat-last-n", PROGRAM_INTEGER, &c->settings.sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
-        {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
+        {"--top-k", PROGRAM_FIELD, c, "top_k", NULL, 0, 0},
+        {"--top-p", PROGRAM_FIELD, c, "top_p", NULL, 0, 0},
+        {"--min-p", PROGRAM_FIELD, c, "min_p", NULL, 0, 0},
+        {"--repeat-penalty", PROGRAM_FIELD, c, "repetition_penalty", NULL, 0, 0},
+        {"--repeat-last-n", PROGRAM_FIELD, c, "repetition_window", NULL, 0, 0},
+        {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
          "by the model itself; repetition (auto)", 0, 0},
-        {"--retrieval", PROGRAM_INTEGER, &c->retrieval, "N",
-         "tokens of a long text that --spec triforce looks at; auto: only with this; 0: an eighth of the context (0)", 0, 1 << 24},
-        {"--retrieval-chunk", PROGRAM_INTEGER, &c->retrieval_chunk, "N", "that are chosen together; 0: 8 (0)", 0, 64},
-        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)", 0, 64},
-        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)", 0, 32},
+        {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
+        {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
+        {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
+        {"--tree-depth", PROGRAM_FIELD, c, "tree_depth", NULL, 0, 0},
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
          "how guesses are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
          "--temp 0; the others: texts of the same distribution, of -md, -mh or two levels alone)", 0, 0},
@@ -657,15 +728,14 @@ static int read_options(options *o, int argc, char **argv)
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with; behind --load: when what was loaded is forgotten", 0, 0},
-        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 256, 8},
-        {"--special", PROGRAM_SWITCH, &c->settings.show_special, NULL, "control tokens are written, too", 0, 0},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
+        {"--special", PROGRAM_FIELD, c, "show_special", NULL, 0, 0},
         {"--no-echo", PROGRAM_NO, &o->echo, NULL, "the prompt is not written before its continuation", 0, 0},
-        {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
         {"--isa", PROGRAM_ISA, &c->isa, "NAME", "instruction set, see specdec-info; the text is the same with all (the best)", 0, 0},
-        {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
-        {"--no-mmap", PROGRAM_SWITCH, &c->target.copy, NULL,
-         "model files are read, not mapped: more memory, but they may change meanwhile", 0, 0},
-        {"--slide", PROGRAM_INTEGER, &c->settings.slide, "N", "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)", 0, 1 << 24},
+        {"--in-place", PROGRAM_FIELD, c, "weights_in_place", NULL, 0, 0},
+        {"--no-mmap", PROGRAM_FIELD, c, "target.copy", NULL, 0, 0},
+        {"--slide", PROGRAM_FIELD, c, "slide", NULL, 0, 0},
         {"--save", PROGRAM_TEXT, &o->save, "FILE", "where the text goes in the end, with what was computed for it", 0, 0},
         {"--load", PROGRAM_TEXT, &o->load, "FILE", "a text that was saved: the prompt follows it, without one it goes on", 0, 0},
         {"--stats", PROGRAM_TEXT, &o->stats, "FILE", "times and counts as JSON", 0, 0},
@@ -678,6 +748,7 @@ static int read_options(options *o, int argc, char **argv)
     status = program_read(flags, argc, argv, "specdec", "-m MODEL.gguf [-md DRAFT.gguf] (-p TEXT | -f FILE | --chat | --load FILE) [flags]",
                           "The text goes to standard output as it is found: the prompt and its continuation, with --chat the answers.\n"
                           "Ctrl-C ends it early (status 130), in a conversation on a terminal the answer alone.\n");
+    o->given = settings_given(flags) | (o->verify == VERIFY_GREEDY ? SETTINGS_TEMPERATURE : 0); /* --temp 0 */
     return status == PROGRAM_GO_ON ? check(o) : status;
 }
 
@@ -725,10 +796,10 @@ int main(int argc, char **argv)
             length -= length > 1 && prompt[length - 2] == '\r' ? 2 : 1;
     }
     status = open_outputs(&o, &stats, &saved);
+    if (!status && o.chat && !prompt)
+        o.typed = terminal_begin(); /* before the model is loaded: what is typed meanwhile waits */
     if (!status)
         status = run(&o, prompt, length, &stats, &saved);
-    program_output_drop(&stats);
-    program_output_drop(&saved);
     free(from_file);
-    return status;
+    return program_finish(status);
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TYPED = 4095 }; /* bytes of a line that a terminal hands over, at most */
+
 static int failed(const char *text)
 {
     fprintf(stderr, "talk: %s\n", text);
@@ -33,7 +35,7 @@ static int command(specdec *engine, const char *line)
 /* Asks, and writes the answer as it comes. */
 static specdec_result answer(specdec *engine, const char *question)
 {
-    const specdec_message message = {SPECDEC_USER, question, SPECDEC_WHOLE_STRING};
+    const specdec_message message = {SPECDEC_USER, question, SPECDEC_WHOLE_STRING, 0};
     specdec_result result = specdec_chat(engine, &message, 1);
     specdec_text piece;
 
@@ -53,21 +55,30 @@ int main(int argc, char **argv)
     specdec_error error;
     specdec *engine;
     size_t bytes, end;
+    void *memory;
     char line[1 << 14];
     int status = 0;
 
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return printf("usage: talk MODEL.gguf [DRAFT.gguf [CHAT-FORMAT]]\n"
+                      "A line of standard input is a question. /temp 0.8, /seed 7 and /limit 50 change settings, /forget begins anew.\n"), 0;
     if (argc < 2)
         return fprintf(stderr, "usage: talk MODEL.gguf [DRAFT.gguf [CHAT-FORMAT]]\n"), 2;
     config.target.path = argv[1];
     config.draft.path = argc > 2 ? argv[2] : NULL;
     config.chat_format = argc > 3 ? argv[3] : NULL; /* as the model says */
     config.settings.stop[0] = "\nUser:"; /* should the model begin to ask itself */
-    if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
+    if (specdec_memory_needed(&config, &bytes, &error))
         return failed(error.text);
+    memory = malloc(bytes);
+    if (specdec_init(&engine, &config, memory, bytes, &error))
+        return free(memory), failed(error.text);
     while (fgets(line, sizeof line, stdin)) {
         end = strcspn(line, "\n");
         if (!line[end] && !feof(stdin))
             return failed("a line is too long, or holds a zero byte");
+        if (end == TYPED)
+            failed("a line of 4095 bytes: if it was typed, the terminal may have cut its end");
         line[end - (end && line[end - 1] == '\r')] = 0;
         if (line[0] == '/' ? !command(engine, line) : answer(engine, line) != SPECDEC_DONE)
             status = failed(line[0] == '/' ? "no such command, or not with that number" : specdec_error_text(engine));
@@ -75,6 +86,7 @@ int main(int argc, char **argv)
             printf("\n[ended %s]\n", why[specdec_stopped(engine, NULL)]);
     }
     specdec_deinit(engine);
+    free(memory);
     if (ferror(stdin))
         return failed("the questions cannot be read");
     return fflush(stdout) ? failed("the answers cannot be written") : status;

@@ -6,6 +6,9 @@
 #pragma clang diagnostic ignored "-Wunknown-warning-option" /* each of them came with some version */
 #pragma clang diagnostic ignored "-Wpadded"
 #pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#ifdef __cplusplus
+#pragma clang diagnostic ignored "-Wc++98-compat-pedantic" /* C++11 */
+#endif
 #endif
 
 /* strict -std=c99 hides POSIX; these must come before the first system header. */
@@ -32,8 +35,9 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
-   SPECDEC_FREESTANDING  the first three and SPECDEC_NO_ENCODERS at once; what gcc -Os makes of C then has no tables for
-                       unwinding in memory either
+   SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 6 KB less
+   SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS, SPECDEC_NO_TEMPLATES and SPECDEC_NO_NAMES at once; what
+                       gcc -Os makes of C then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
    SPECDEC_NO_NEON32, SPECDEC_NO_RVV
                        without that instruction set: a processor that has it uses the best of the others. NEON32 is that
@@ -44,7 +48,8 @@ extern "C" {
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
+   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -64,8 +69,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.6.0"
-#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -91,10 +96,11 @@ extern "C" {
     X(ERROR_FORMAT, "a file does not hold what its format promises") \
     X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
     X(ERROR_MISMATCH, "two things do not belong together: target and draft, or a file and the model") \
-    X(ERROR_CONTEXT, "the text does not fit into the context") \
+    X(ERROR_CONTEXT, "the text does not fit into the context, whatever others hold") \
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
-    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense")
+    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
+    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -140,7 +146,8 @@ typedef struct specdec_hooks {
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
+       lacks may spoil the text. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
@@ -169,17 +176,26 @@ typedef struct specdec_sampling {
     int bias_count;
 } specdec_sampling;
 
-#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+#define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
+#define SPECDEC_STOP_BYTES 2048 /* of so many bytes in all */
+#define SPECDEC_END_TOKENS 8    /* at once */
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
-   settings replace it. */
+/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
+   until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
     int slide;                              /* a full context keeps so many first tokens and the younger half of the
-                                               others, and the text goes on (see specdec_tokens); 0: it ends */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
+                                               others, of which there must be two, and the text goes on (see
+                                               specdec_tokens); 0: it ends */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
+                                               that is the text of a control token makes that an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int top_logprobs;                       /* log-probabilities of tokens to come: with the k best, of config.logprobs
+                                               at most; 0: with all of those, -1: none are worked out */
+    int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
+                                               unknown ids are skipped */
+    int end_token_count;
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -193,6 +209,10 @@ typedef struct specdec_settings {
     X(HEADS, heads, "heads") \
     X(TRIFORCE, recall, "triforce") \
     X(NGRAM, ngram, "ngram")
+
+/* Their names, in the order of specdec_drafting. */
+#define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
+#define SPECDEC_DRAFTINGS "auto|off" SPECDEC_DRAFTERS(SPECDEC__DRAFTER_NAME)
 
 /* Where guesses come from. */
 typedef enum specdec_drafting {
@@ -233,7 +253,8 @@ typedef enum specdec_policy {
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take; 0: none is */
+    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
+                          long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
     void *user_data;
     /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -245,10 +266,16 @@ typedef struct specdec_cluster {
 } specdec_cluster;
 
 #define SPECDEC_MAX_LOGPROBS 64
+
+/* How conversations are put. */
+#define SPECDEC_CHAT_FORMATS \
+    "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
+    "deepseek-r1"
+
 #define SPECDEC_MAX_TEXTS 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
-   cluster point to, must stay valid while the engine lives. */
+/* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
+   specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
@@ -259,6 +286,8 @@ typedef struct specdec_config {
     int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
+    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
+                                   64 to 256; -1: none. See specdec_drop_kept */
     int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
@@ -271,8 +300,7 @@ typedef struct specdec_config {
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* zephyr, chatml, chatml-think, llama2, llama3, mistral, mistral-v3, mistral-v7, gemma,
-                                   phi3, phi4, phi4-mini, granite, tulu, deepseek-r1; NULL: as the model says */
+    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: as the model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -280,25 +308,148 @@ typedef struct specdec_config {
     specdec_policy policy;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
-    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
+                                   to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
     const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
     specdec_hooks hooks;
 } specdec_config;
 
+/* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
+
+   X(name, member, kind, low, high, words, help): a member of specdec_settings, or of specdec_config, and the name and
+   kind of text that sets it. Whole and real numbers lie in [low, high], or are 0: the default. words: the texts that
+   are taken, in the order of the enumeration. Strings stay the caller's, and must stay valid until the configuration or
+   the settings are used. POINTER: no text can be that. Every member has a row. */
+#define SPECDEC_SETTINGS_FIELDS(X) \
+    X("temperature", sampling.temperature, REAL, 0, 1e6, NULL, \
+      "temperature; 0: greedy, always the most probable token (0)") \
+    X("top_k", sampling.top_k, INTEGER, 0, 1 << 24, NULL, "sample among the N best tokens; 0: off (0)") \
+    X("top_p", sampling.top_p, REAL, 0, 1, NULL, "sample among the best that hold this probability; 0 or 1: off (1)") \
+    X("min_p", sampling.min_p, REAL, 0, 1, NULL, "not below this share of the best one's probability; 0: off (0)") \
+    X("repetition_penalty", sampling.repetition_penalty, REAL, 0, 1e6, NULL, "against repetition; 0 or 1: off (1)") \
+    X("repetition_window", sampling.repetition_window, INTEGER, -1, 1 << 24, NULL, \
+      "tokens it looks back; -1: all (64)") \
+    X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
+    X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
+    X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
+      "tokens after a prompt, at most; 0: as many as the context holds (0)") \
+    X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
+      "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)") \
+    X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
+    X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
+    X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
+    X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
+
+#define SPECDEC_CONFIG_FIELDS(X) \
+    X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
+      "threads; 0: all processors, fewer for small models (0)") \
+    X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
+    X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
+    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
+    X("kept", kept, INTEGER, -1, 1 << 16, NULL, \
+      "closed sequences whose beginnings are kept for others; 0: four for each, 64 to 256; -1: none (0)") \
+    X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
+    X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
+    X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
+    X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
+    X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
+    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+      "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
+    X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
+    X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
+      "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
+    X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
+    X("isa", isa, WORD, 0, 0, NULL, "instruction set, see specdec-info; the text is the same with all (the best)") \
+    X("chat_format", chat_format, NAME, 0, 0, SPECDEC_CHAT_FORMATS, "how a conversation is put (as the model says)") \
+    X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
+      "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
+    X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
+      "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
+      "by the model itself; repetition (auto)") \
+    X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
+      "how draft tokens are accepted (coupled: the text of plain decoding)") \
+    X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
+      "trees of a draft: from tables, or grown from its probabilities (auto)") \
+    X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
+      "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
+    X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
+      "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
+    X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
+      "its levels; as many as tokens: a chain; 0: 5, auto: up to 12 (0)") \
+    X("target", target.path, FILE, 0, 0, NULL, "the model: a GGUF file") \
+    X("target.copy", target.copy, SWITCH, 0, 1, NULL, \
+      "model files are read, not mapped: more memory, but they may change meanwhile") \
+    X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
+    X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
+    X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
+    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \
+    X("draft.size", draft.size, POINTER, 0, 0, NULL, "as of target") \
+    X("heads", heads.path, FILE, 0, 0, NULL, "heads trained for the model: an MLP speculator, Medusa, EAGLE-3") \
+    X("heads.copy", heads.copy, SWITCH, 0, 1, NULL, "as of target") \
+    X("heads.model", heads.model, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.data", heads.data, POINTER, 0, 0, NULL, "as of target") \
+    X("heads.size", heads.size, POINTER, 0, 0, NULL, "as of target") \
+    X("cluster", cluster, POINTER, 0, 0, NULL, "where the target's layers lie") \
+    X("hooks", hooks, POINTER, 0, 0, NULL, "functions that are called")
+
+typedef enum specdec_field_kind {
+    SPECDEC_FIELD_INTEGER, /* an int, or int32_t */
+    SPECDEC_FIELD_REAL,    /* a float: digits with a decimal point and an exponent, in every locale */
+    SPECDEC_FIELD_SEED,    /* a uint64_t */
+    SPECDEC_FIELD_SWITCH,  /* an int: "1", "on", "true" or "0", "off", "false" */
+    SPECDEC_FIELD_CHOICE,  /* an enumeration: one of the words */
+    SPECDEC_FIELD_NAME,    /* a string: one of the words */
+    SPECDEC_FIELD_WORD,    /* a string */
+    SPECDEC_FIELD_FILE,    /* a path */
+    SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_POINTER  /* not from a text */
+} specdec_field_kind;
+
+/* A row of these tables. */
+typedef struct specdec_field {
+    const char *name;
+    specdec_field_kind kind;
+    int settings;    /* not 0: of specdec_settings */
+    size_t at, size; /* bytes of the member in a specdec_config: from its beginning, and how many */
+    double low, high;
+    const char *words, *help;
+} specdec_field;
+
+/* The i-th field, those of specdec_settings first; NULL behind the last. */
+SPECDEC_DEF const specdec_field *specdec_get_field(int i);
+
+/* Sets a field by its name from a text; NULL: to the default, which is what {0} has. Names of settings are those of
+   config.settings, too. Errors: ARGUMENT, with words for people; nothing is changed then. */
+SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text,
+                                              specdec_error *error);
+SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                                specdec_error *error);
+
 /* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
 
    A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
    Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
+   engine that has ended, or one in which another thread is. */
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
+   all that specdec_init would refuse without a look at the machine.
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
 /* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
-   token), SYSTEM, CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
+   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -306,7 +457,8 @@ SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
-   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
+   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
+   CANCELLED by specdec_cancel: the cluster then goes on no more, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */
@@ -317,14 +469,14 @@ SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
    are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. */
+/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
 
    A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
-   begins with, too, is not read again. */
+   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
+   with, too, or has begun with before it was closed, is not read again. */
 
 /* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
@@ -336,6 +488,15 @@ SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
 /* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
    end the engine. */
 SPECDEC_DEF void specdec_close(specdec *text);
+
+/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
+   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
+   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
+   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
+   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+
+/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
+SPECDEC_DEF void specdec_drop_kept(specdec *engine);
 
 /* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
    with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
@@ -370,15 +531,15 @@ SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, 
 /* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
    target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
    hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   what lies in the caller's memory: stop strings and biases. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
+   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
 SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file in the place of this one, of which stop strings and biases stay. If these are those of
-   the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
+/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
+   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
    Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
    checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
-   ARGUMENT (this text is a child). */
+   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   text is a child). */
 SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
@@ -387,6 +548,10 @@ SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t 
    other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
    most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
+   for text that comes from strangers. */
+SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
 
 /* The same with token ids. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
@@ -397,11 +562,12 @@ typedef struct specdec_message {
     specdec_role role;
     const char *text;
     size_t length; /* or SPECDEC_WHOLE_STRING */
+    int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
-   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   token of the context. A conversation that begins without a system message gets the one that the model's template has
+   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -411,9 +577,9 @@ typedef struct specdec_text {
 } specdec_text;
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
-   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the
-   model is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
+   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
+   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -437,6 +603,13 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
+/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
+   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
+   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
+   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
+   changed then. */
+SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
+
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
    those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
    anew, as a prompt is, and the text goes on as one that was given just that: positions, of noise too, count from the
@@ -448,9 +621,11 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
    max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
-/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
-   several texts is finished first. Callable from any thread and from signal handlers. The text stays as it was before
-   that call; going on is allowed. Until then it waits: specdec_rewind takes none back, closing the text does. */
+/* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
+   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
+   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
+   specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
@@ -465,18 +640,18 @@ typedef struct specdec_logprob {
     int32_t token;
     float logprob;
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
-    int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
+    int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0, or
-   the token had slid out of the text in a call that failed, and came back. */
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0,
+   settings.top_logprobs was -1, or the token had slid out of the text in a call that failed, and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
 /* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
    children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
    then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+   batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -501,7 +676,9 @@ typedef struct specdec_tree_count {
 
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
+    int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
+    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
@@ -523,6 +700,7 @@ typedef struct specdec_info {
     int threads, context, vocabulary, layers, embedding;
     int texts, open_texts;                       /* places for texts, and how many are taken */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
+    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
     int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
@@ -558,6 +736,37 @@ SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t le
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
+
+/* Messages, and the format in which a model reads them. */
+typedef struct specdec_conversation {
+    const char *chat_format; /* NULL: as the model says */
+    const specdec_message *messages;
+    int count;
+} specdec_conversation;
+
+/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
+
+/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
+   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
+   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                               int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                               specdec_error *error);
+
+/* What a token is; they add up. */
+enum {
+    SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
+    SPECDEC_TOKEN_END = 2,          /* ends an answer */
+    SPECDEC_TOKEN_BEGIN = 4,        /* begins texts */
+    SPECDEC_TOKEN_USER_DEFINED = 8, /* is text that is always this token, wherever it is spelled */
+    SPECDEC_TOKEN_BYTE = 16,        /* stands for a byte that is in no other token */
+    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for what has no token */
+    SPECDEC_TOKEN_UNUSED = 64
+};
+
+/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
 /* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
@@ -861,6 +1070,49 @@ typedef struct specdec_model_info {
 
 /* Valid while the model is. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
+
+/* ---- Is this header that of the implementation? ------------------------------------------------------------------
+
+   A program that was compiled with the header of one version and linked with another one's object would hand over
+   structures of other sizes. So the four calls that take a configuration are macros, too: they hand over the version
+   and the layout that the caller was compiled with, and a difference is SPECDEC_ERROR_MISMATCH, before anything else is
+   read. Bindings that call the functions ask specdec_check_layout or specdec_size_of first. */
+
+#define SPECDEC_STRUCTURES(X) \
+    X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
+    X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
+    X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
+    X(specdec_conversation) X(specdec_field)
+
+/* Version, sizes and the places of a configuration's members, as one number. */
+#define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
+#define SPECDEC__PLACE(name, member, kind, low, high, words, help) +offsetof(specdec_config, member)
+#define SPECDEC__PLACE_OF_SETTINGS(name, member, kind, low, high, words, help) \
+    +offsetof(specdec_config, settings.member)
+#define SPECDEC_LAYOUT \
+    ((UINT64_C(1) << 32) * SPECDEC_VERSION_NUMBER SPECDEC_STRUCTURES(SPECDEC__SQUARE) \
+         SPECDEC_SETTINGS_FIELDS(SPECDEC__PLACE_OF_SETTINGS) SPECDEC_CONFIG_FIELDS(SPECDEC__PLACE))
+
+/* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
+SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
+
+/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
+SPECDEC_DEF size_t specdec_size_of(const char *structure);
+
+SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                         specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config,
+                                                void *memory, size_t bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config,
+                                                               size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model,
+                                                      const specdec_config *config, void *memory, size_t bytes,
+                                                      specdec_error *error);
+
+#define specdec_memory_needed(...) specdec_checked_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_init(...) specdec_checked_init(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_memory_needed(...) specdec_checked_model_memory_needed(SPECDEC_LAYOUT, __VA_ARGS__)
+#define specdec_model_init(...) specdec_checked_model_init(SPECDEC_LAYOUT, __VA_ARGS__)
 
 #ifdef __cplusplus
 }

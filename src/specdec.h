@@ -34,7 +34,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
+     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
 
    STEP BY STEP
 
@@ -50,16 +50,31 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
-     block. Of the caller's own stack, calls need at most 12 KB (optimised; 4 to 9 were measured, and 2.5 more at the
-     first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped
-     file kills the process that reads it (SIGBUS): replace model files by renaming new ones over them. Where that
-     cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
+     block. Of the caller's own stack, calls need at most 14 KB (optimised; 3 to 11 were measured, most when an engine
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB.
+     Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
+     they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
+     renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
+     examples/specdec.c does.
 
    THREADS
 
      config.threads of them, the caller's included. An engine, with all its texts, is used by one thread at a time;
-     specdec_cancel may come from any, and from signal handlers. Engines are independent of each other. Models made by
-     specdec_model_init are read-only: any number of threads may use one. Functions on arrays keep no state.
+     specdec_cancel may come from any, and from signal handlers. A call that comes while another one is under way, from
+     a second thread or from a hook, is refused with ERROR_ARGUMENT and changes nothing, not even the words of an error;
+     calls that close, drop or end do nothing then. Those that only tell something (specdec_tokens, specdec_get_info and
+     the like) are not checked. Engines are independent of each other. Models made by specdec_model_init are read-only:
+     any number of threads may use one. Functions on arrays keep no state.
+
+   WHAT MUST STAY VALID
+
+     Until specdec_deinit: the block; models and data of the sources (target, draft, heads), not their paths; the
+     cluster and what it points to; hooks.user_data; the biases of config.settings, for texts opened later. Until other
+     settings replace them, or the text is closed: the biases of specdec_set. All else of a config, and what other calls
+     are given, stop strings too, is read during that call alone. What the engine hands out stays as it is: a piece,
+     tokens and log-probabilities until the next call on that text; error words until a call fails; names in
+     specdec_info and a model's until specdec_deinit. After that, as long as the block lies there untouched, calls are
+     refused with ERROR_ARGUMENT, and a second specdec_deinit does nothing.
 
    DETERMINISM
 
@@ -78,17 +93,17 @@
 
      >>base/ base os pool lane op
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_tiles avx512 avx512_tiles avx512_rows neon neon_dotprod
-         neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
+         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions save */
+         api api_model api_functions fields save enter */
 
 #ifndef SPECDEC__ISA
 
@@ -117,6 +132,7 @@
 #include "kernel/x86.h"
 #include "kernel/sse41.h"
 #include "kernel/avx2.h"
+#include "kernel/avx2_multiply.h"
 #include "kernel/avx2_tiles.h"
 #include "kernel/avx512.h"
 #include "kernel/avx512_tiles.h"
@@ -140,6 +156,7 @@
 #include "text/tokenize.h"
 #include "text/decode.h"
 #include "text/stop.h"
+#include "text/template.h"
 #include "text/chat.h"
 #include "model/model.h"
 #include "model/parts.h"
@@ -198,7 +215,9 @@
 #include "engine/api.h"
 #include "engine/api_model.h"
 #include "engine/api_functions.h"
+#include "engine/fields.h"
 #include "engine/save.h"
+#include "engine/enter.h"
 #include "base/end.h"
 #endif /* SPECDEC_IMPLEMENTED */
 #endif /* SPECDEC_IMPLEMENTATION */

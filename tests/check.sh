@@ -6,7 +6,9 @@ TARGET=examples/models/tiny-stories-target-q8_0.gguf
 DRAFT=examples/models/tiny-stories-draft-q8_0.gguf
 passed=0 failed=0 skipped=0
 T=$(mktemp -d) || exit 1
-trap 'rm -rf "$T"' EXIT
+trap 'jobs -p > "$T/jobs" && while read -r job; do kill "$job"; done < "$T/jobs"; rm -rf "$T"' EXIT 2> /dev/null
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # check PROMISE TEST...: the test command holds
 check()
@@ -44,4 +46,12 @@ report()
 {
     echo "$1: $passed passed, $failed failed, $skipped skipped"
     [ $failed -eq 0 ]
+}
+# listening COMMAND...: runs it, to be put into the background, with SIGINT as at a terminal: what a shell puts there ignores it
+listening()
+{
+    [ -x "$T/listening" ] || printf '%s\n' '#include <signal.h>' '#include <unistd.h>' \
+        'int main(int c, char **v) { signal(SIGINT, SIG_DFL); return c < 2 || execvp(v[1], v + 1); }' |
+        ${CC:-cc} -D_DEFAULT_SOURCE -x c -o "$T/listening" - || return 1
+    exec "$T/listening" "$@"
 }

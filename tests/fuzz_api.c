@@ -376,8 +376,7 @@ static void draw_config(world *w)
     static const specdec_drafting draftings[] = {SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL,
                                                  SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
     static const char *const kv[] = {NULL, "f32", "q8_0"};
-    static const char *const chats[] = {NULL, "chatml", "zephyr", "llama2", "llama3", "mistral", "gemma", "phi3",
-                                        "phi4", "phi4-mini", "granite"};
+    static const char *const chats[] = {NULL, "zephyr", "llama2", "mistral", "tulu"}; /* whose tokens all models have */
     specdec_config *c = &w->subject.config;
     int target, draft, named;
 
@@ -409,6 +408,7 @@ static void draw_config(world *w)
     target = draw(w, COUNT(contexts) * COUNT(slides)); /* of one byte: there are just enough */
     c->context = contexts[target % (int)COUNT(contexts)];
     c->settings.slide = slides[target / (int)COUNT(contexts)];
+    c->settings.slide = c->settings.slide < c->context - 1 ? c->settings.slide : 0;
     c->batch = batches[draw(w, COUNT(batches))];
     c->threads = draw(w, 4) ? 1 : 1 + draw(w, 3);
     c->async = c->threads - 2; /* none, where it pays, or always */
@@ -565,6 +565,24 @@ static specdec_result deserved(const world *w, size_t n)
     return n >= (size_t)(w->subject.config.context - w->count) ? SPECDEC_ERROR_CONTEXT : SPECDEC_OK;
 }
 
+/* A prompt takes back what was cancelled before it, unless it is refused. Returns whether something was. */
+static int take_back(world *w)
+{
+    const int pending = w->pending;
+
+    w->pending = 0;
+    return pending;
+}
+
+/* The same, once the prompt has come back. */
+static int settle_prompt(world *w, specdec_result result, specdec_result expected, int pending)
+{
+    const int good = settle(w, result, expected, 1);
+
+    w->pending |= pending && result && result != SPECDEC_ERROR_CANCELLED;
+    return good;
+}
+
 /* A prompt was read: a new answer begins. */
 static void begin_answer(world *w, int64_t read)
 {
@@ -604,7 +622,7 @@ static void call_prompt(world *w)
     char text[5001];
     size_t length = make_text(w, text, lengths[draw(w, COUNT(lengths))]);
     specdec_result expected = SPECDEC_ERROR_CONTEXT, result;
-    int before = w->count, n = 0;
+    int before = w->count, n = 0, pending;
 
     if (length <= 16 * (size_t)w->subject.config.context) {
         result = tokenize(w->reader.engine, text, length, prompt_flags(w), NULL, 0, &n);
@@ -612,8 +630,9 @@ static void call_prompt(world *w)
         expected = deserved(w, (size_t)n);
     }
     say(w, "prompt of %zu bytes (%d tokens)", length, n);
+    pending = take_back(w);
     result = specdec_prompt(w->subject.engine, text, length);
-    if (!settle(w, result, expected, 1))
+    if (!settle_prompt(w, result, expected, pending))
         return;
     PROMISE(w, w->count == before + n, "a prompt appends its tokens");
     begin_answer(w, n);
@@ -625,7 +644,7 @@ static void call_prompt_tokens(world *w)
     static const int lengths[] = {2, 3, 1, 4, 7, 2, 15, 3, 40, 5, 0, 120, 2, 400};
     const int32_t bad[] = {-1, vocabulary, INT32_MAX, INT32_MIN};
     int32_t tokens[400];
-    int n = lengths[draw(w, COUNT(lengths))], wrong = draw(w, 6) == 5 && n, before = w->count, i;
+    int n = lengths[draw(w, COUNT(lengths))], wrong = draw(w, 6) == 5 && n, before = w->count, pending, i;
     specdec_result result, expected;
 
     for (i = 0; i < n; i++)
@@ -634,10 +653,11 @@ static void call_prompt_tokens(world *w)
         tokens[dice(w, (unsigned)n)] = bad[dice(w, 4)];
     expected = wrong ? SPECDEC_ERROR_ARGUMENT : deserved(w, (size_t)n);
     say(w, "prompt_tokens of %d%s", n, wrong ? ", one is none" : "");
+    pending = take_back(w);
     result = specdec_prompt_tokens(w->subject.engine, tokens, n);
     if (wrong && result == SPECDEC_ERROR_CONTEXT)
         expected = result; /* either will do when both are wrong */
-    if (!settle(w, result, expected, 1))
+    if (!settle_prompt(w, result, expected, pending))
         return;
     PROMISE(w, memcmp(w->tokens + before, tokens, (size_t)n * sizeof *tokens) == 0, "a prompt appends its tokens");
     begin_answer(w, n);
@@ -649,21 +669,23 @@ static void call_chat(world *w)
     static const int counts[] = {1, 2, 3, 0, 65};
     specdec_message messages[65];
     specdec_result result, expected;
-    int count = counts[draw(w, COUNT(counts))], before = w->count, i;
+    int count = counts[draw(w, COUNT(counts))], before = w->count, pending, i;
     char text[40];
 
     for (i = 0; i < 65; i++) {
         messages[i].role = (specdec_role)(i % 2 ? SPECDEC_ASSISTANT : SPECDEC_USER);
         messages[i].text = text;
+        messages[i].special = i % 3 == 0;
         messages[i].length = make_text(w, text, (size_t)dice(w, 12));
     }
     expected = count == 0 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
     expected = w->subject.config.chat_format ? expected : SPECDEC_ERROR_UNSUPPORTED;
     say(w, "chat of %d messages", count);
+    pending = take_back(w);
     result = specdec_chat(w->subject.engine, messages, count);
     if (result == SPECDEC_ERROR_CONTEXT && expected == SPECDEC_OK)
         expected = result; /* how long a rendered conversation is, is not worked out again here */
-    if (!settle(w, result, expected, 1))
+    if (!settle_prompt(w, result, expected, pending))
         return;
     PROMISE(w, w->count > before, "a conversation appends tokens");
     begin_answer(w, w->count - before);

@@ -29,7 +29,7 @@ static void fuzz_text(const specdec__vocab *v, const char *text, size_t length, 
     memset(&scan, 0, sizeof scan);
     if (length)
         specdec__stop_add(&scan, text, length < 8 ? length : 8, NULL);
-    if (specdec__tokenize(v, text, length, flags, tokens, 4 * length + 8, &count, scratch, scratch_size, NULL))
+    if (specdec__tokenize(v, text, length, flags, NULL, tokens, 4 * length + 8, &count, scratch, scratch_size, NULL))
         abort();
     specdec__text_stream_begin(&stream, v, -1, flags & 1);
     for (i = 0; i < count; i++) {

@@ -353,6 +353,44 @@ static inline void maker_vocab(maker *m, int vocab)
     maker_bool(m, "tokenizer.ggml.add_bos_token", 1);
 }
 
+/* Gives a token another text and type. */
+static inline void maker_name_token(maker *m, int id, const char *text, int type)
+{
+    maker_buffer *texts = &maker_find_pair(m, "tokenizer.ggml.tokens")->value;
+    maker_pair *types = maker_find_pair(m, "tokenizer.ggml.token_type");
+    maker_buffer rest = {NULL, 0, 0};
+    size_t at = 12;
+    int i;
+
+    for (i = 0; i < id; i++)
+        at += 8 + (size_t)specdec__load_u64(texts->data + at);
+    maker_put(&rest, texts->data + at + 8 + specdec__load_u64(texts->data + at),
+              texts->size - at - 8 - (size_t)specdec__load_u64(texts->data + at));
+    texts->size = at;
+    maker_put_string(texts, text, strlen(text));
+    maker_put(texts, rest.data, rest.size);
+    free(rest.data);
+    if (types)
+        specdec__store_u32(types->value.data + 12 + 4 * (size_t)id, (uint32_t)type);
+}
+
+/* The control tokens of all chat formats. */
+static const char *const maker_chat_texts[] = {
+    "<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+    "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>",
+    "<start_of_turn>", "<end_of_turn>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]",
+    "<\xef\xbd\x9c" "User\xef\xbd\x9c>", "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"};
+
+/* Names tokens from id on as those of all chat formats; returns how many. */
+static inline int maker_name_chat_tokens(maker *m, int id, int type)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(maker_chat_texts); i++)
+        maker_name_token(m, id + (int)i, maker_chat_texts[i], type);
+    return (int)i;
+}
+
 /* The row of an architecture. */
 static inline const specdec__architecture *maker_architecture(const maker_recipe *r)
 {

@@ -202,6 +202,7 @@ static inline plain_sums plain_try(int count, double low, double high, double in
 /* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
    Q4_0 are where values that were IQ2_XXS (8, 25, 43 times a scale) fall almost on whole codes. */
 static const float plain_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
+static const float plain_peaks_q5_0[] = {-16.8f, -16.4f, -16, -15.6f, -15.2f, 14.2f, 14.6f, 15, 15.4f, 15.8f};
 static const float plain_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
 /* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries).
@@ -228,20 +229,32 @@ static inline float plain_fit_scale(int count, double low, double high, const fl
     return (float)scale;
 }
 
+/* Weights of 32 values, |value| plus 1.25 times their mean, and weight * value. Returns 0 for what is not finite. */
+static int plain_weigh(const float *values, float *weights, double *weighted)
+{
+    double base = 0;
+    int i;
+
+    for (i = 0; i < 32; i++)
+        base += (double)(values[i] < 0 ? -values[i] : values[i]);
+    base = specdec__product(base, 1.25 / 32);
+    for (i = 0; i < 32; i++) {
+        weights[i] = (float)(base + (double)(values[i] < 0 ? -values[i] : values[i]));
+        weighted[i] = (double)weights[i] * (double)values[i];
+    }
+    return base - base == 0;
+}
+
 static void plain_encode_q4_0(const float *values, unsigned char *block)
 {
-    float ones[32];
+    float weights[32];
     double weighted[32], inverse;
     uint16_t d;
     int i;
 
-    for (i = 0; i < 32; i++) {
-        ones[i] = 1;
-        weighted[i] = (double)values[i];
-    }
-    d = plain_f16_from_float(plain_fit_scale(32, -8, 7, plain_peaks_q4_0,
-                                             SPECDEC__COUNT(plain_peaks_q4_0), values, ones,
-                                             weighted));
+    plain_weigh(values, weights, weighted);
+    d = plain_f16_from_float(plain_fit_scale(32, -8, 7, plain_peaks_q4_0, SPECDEC__COUNT(plain_peaks_q4_0), values,
+                                             weights, weighted));
     inverse = plain_inverse(specdec__float_from_f16(d));
     specdec__store_u16(block, d);
     for (i = 0; i < 16; i++) {
@@ -249,6 +262,30 @@ static void plain_encode_q4_0(const float *values, unsigned char *block)
         int high = plain_round((double)values[i + 16] * inverse, -8, 7) + 8;
         block[2 + i] = (unsigned char)(low | high << 4);
     }
+}
+
+/* Five bits of value i: four go to a nibble, the fifth to bit i of the word `high`. */
+static void plain_put_five_bits(int i, int code, unsigned char *high, unsigned char *nibbles)
+{
+    nibbles[i % 16] = (unsigned char)(nibbles[i % 16] | (code & 15) << (i / 16 * 4));
+    high[i / 8] = (unsigned char)(high[i / 8] | (code >> 4) << (i % 8));
+}
+
+static void plain_encode_q5_0(const float *values, unsigned char *block)
+{
+    float weights[32];
+    double weighted[32], inverse;
+    uint16_t d;
+    int i;
+
+    plain_weigh(values, weights, weighted);
+    d = plain_f16_from_float(plain_fit_scale(32, -16, 15, plain_peaks_q5_0, SPECDEC__COUNT(plain_peaks_q5_0), values,
+                                             weights, weighted));
+    inverse = plain_inverse(specdec__float_from_f16(d));
+    memset(block, 0, 22);
+    specdec__store_u16(block, d);
+    for (i = 0; i < 32; i++)
+        plain_put_five_bits(i, plain_round((double)values[i] * inverse, -16, 15) + 16, block + 2, block + 6);
 }
 
 /* Weights are squared values: what is large must be met best. */
@@ -284,33 +321,30 @@ static void plain_encode_q6_k(const float *values, unsigned char *block)
     }
 }
 
-/* Scale s and minimum m, both >= 0, that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes
-   0..15. Weights are |value| plus 1.25 times their mean. */
-static void plain_fit_affine(const float *values, float *scale_out, float *minimum_out)
+/* Scale s >= 0 and minimum m that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes from 0 to
+   highest. m >= 0, unless it is free. */
+static void plain_fit_affine(const float *values, int highest, int is_free, float *scale_out, float *minimum_out)
 {
-    float low = 0, high = values[0], weights[32];
-    double weighted[32], base = 0, sum = 0, value_sum = 0, best = -1;
-    int i, t;
+    float low = is_free ? specdec__float_from_bits(0x7F800000u) : 0, high = specdec__float_from_bits(0xFF800000u), weights[32];
+    double weighted[32], sum = 0, value_sum = 0, best = -1;
+    int i, t, is_finite = plain_weigh(values, weights, weighted);
 
     for (i = 0; i < 32; i++) {
         low = values[i] < low ? values[i] : low;
         high = values[i] > high ? values[i] : high;
-        base += (double)(values[i] < 0 ? -values[i] : values[i]);
     }
-    base = specdec__product(base, 1.25 / 32);
+    low += 0.0f;
     *scale_out = 0;
     *minimum_out = -low;
-    if (!(high > low) || !(base - base == 0))
+    if (!(high > low) || !is_finite)
         return;
     for (i = 0; i < 32; i++) {
-        weights[i] = (float)(base + (double)(values[i] < 0 ? -values[i] : values[i]));
-        weighted[i] = (double)weights[i] * (double)values[i];
         sum += (double)weights[i];
         value_sum += weighted[i];
     }
     for (t = -10; t <= 10; t += 2) {
-        double inverse = (double)(150 + t) / 10 / ((double)high - (double)low);
-        plain_sums s = plain_try(32, 0, 15, inverse, low, values, weights, weighted);
+        double inverse = (double)(10 * highest + t) / 10 / ((double)high - (double)low);
+        plain_sums s = plain_try(32, 0, highest, inverse, low, values, weights, weighted);
         double all = specdec__product(sum, s.code_code), rest = all - specdec__product(s.code, s.code);
         double scale = 0, minimum = -1, gain;
 
@@ -318,17 +352,51 @@ static void plain_fit_affine(const float *values, float *scale_out, float *minim
             scale = (specdec__product(sum, s.code_value) - specdec__product(value_sum, s.code)) / rest;
             minimum = (specdec__product(scale, s.code) - value_sum) / sum;
         }
-        if (minimum < 0 && s.code_code > 0) {
+        if (!is_free && minimum < 0 && s.code_code > 0) {
             minimum = 0;
             scale = s.code_value / s.code_code;
         }
         gain = specdec__product(scale, s.code_value) - specdec__product(minimum, value_sum);
-        if (gain > best && scale > 0 && minimum >= 0) {
+        if (gain > best && scale > 0 && (is_free || minimum >= 0)) {
             best = gain;
             *scale_out = (float)scale;
             *minimum_out = (float)minimum;
         }
     }
+}
+
+/* Codes from 0 to highest of 32 values; the scale goes to block, the minimum behind it, both as half floats. */
+static void plain_affine_codes(const float *values, int highest, unsigned char *block, int *codes)
+{
+    float scale, below;
+    double inverse;
+    int i;
+
+    plain_fit_affine(values, highest, 1, &scale, &below);
+    specdec__store_u16(block, plain_f16_from_float(scale));
+    specdec__store_u16(block + 2, plain_f16_from_float(-below));
+    inverse = plain_inverse(specdec__load_f16(block));
+    for (i = 0; i < 32; i++)
+        codes[i] = plain_round(((double)values[i] - (double)specdec__load_f16(block + 2)) * inverse, 0, highest);
+}
+
+static void plain_encode_q4_1(const float *values, unsigned char *block)
+{
+    int i, codes[32];
+
+    plain_affine_codes(values, 15, block, codes);
+    for (i = 0; i < 16; i++)
+        block[4 + i] = (unsigned char)(codes[i] | codes[i + 16] << 4);
+}
+
+static void plain_encode_q5_1(const float *values, unsigned char *block)
+{
+    int i, codes[32];
+
+    memset(block, 0, 24);
+    plain_affine_codes(values, 31, block, codes);
+    for (i = 0; i < 32; i++)
+        plain_put_five_bits(i, codes[i], block + 4, block + 8);
 }
 
 /* Packs eight 6-bit scales and minimums into the 12 bytes of Q4_K. */
@@ -343,14 +411,14 @@ static void plain_pack_scales_k(const int *scales, const int *minimums, unsigned
     }
 }
 
-static void plain_encode_q4_k(const float *values, unsigned char *block)
+/* Q4_K and Q5_K: the lower four bits of codes go to nibbles, the fifth of value i of group g to bit g of high[i]. */
+static void plain_encode_groups(const float *values, int highest, unsigned char *block, unsigned char *high, unsigned char *nibbles)
 {
     float scales[8], minimums[8], d, dmin;
     int i, g, scale[8], minimum[8];
 
     for (g = 0; g < 8; g++)
-        plain_fit_affine(values + 32 * g, &scales[g], &minimums[g]);
-    memset(block, 0, 144);
+        plain_fit_affine(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
     specdec__store_u16(block, plain_f16_from_float(plain_peak(8, scales) / 63));
     specdec__store_u16(block + 2, plain_f16_from_float(plain_peak(8, minimums) / 63));
     d = specdec__load_f16(block);
@@ -363,12 +431,26 @@ static void plain_encode_q4_k(const float *values, unsigned char *block)
         inverse = plain_inverse((double)d * (double)scale[g]);
         for (i = 32 * g; i < 32 * g + 32; i++) {
             double above = (double)values[i] + (double)dmin * (double)minimum[g];
-            int code = plain_round(above * inverse, 0, 15);
-            unsigned char *at = &block[16 + i / 64 * 32 + i % 32];
-            *at = (unsigned char)(*at | code << (g % 2 * 4));
+            int code = plain_round(above * inverse, 0, highest);
+            unsigned char *at = &nibbles[i / 64 * 32 + i % 32];
+            *at = (unsigned char)(*at | (code & 15) << (g % 2 * 4));
+            if (high)
+                high[i % 32] = (unsigned char)(high[i % 32] | (code >> 4) << g);
         }
     }
     plain_pack_scales_k(scale, minimum, block + 4);
+}
+
+static void plain_encode_q4_k(const float *values, unsigned char *block)
+{
+    memset(block, 0, 144);
+    plain_encode_groups(values, 15, block, NULL, block + 16);
+}
+
+static void plain_encode_q5_k(const float *values, unsigned char *block)
+{
+    memset(block, 0, 176);
+    plain_encode_groups(values, 31, block, block + 16, block + 48);
 }
 
 static void plain_encode_f32(const float *value, unsigned char *out)
@@ -392,8 +474,10 @@ static const struct {
 } plain_encoders[] = {
     {SPECDEC__TYPE_F32, plain_encode_f32}, {SPECDEC__TYPE_F16, plain_encode_f16},
     {SPECDEC__TYPE_BF16, plain_encode_bf16}, {SPECDEC__TYPE_Q8_0, plain_encode_q8_0},
-    {SPECDEC__TYPE_Q4_0, plain_encode_q4_0}, {SPECDEC__TYPE_Q4_K, plain_encode_q4_k},
-    {SPECDEC__TYPE_Q6_K, plain_encode_q6_k},
+    {SPECDEC__TYPE_Q4_0, plain_encode_q4_0}, {SPECDEC__TYPE_Q4_1, plain_encode_q4_1},
+    {SPECDEC__TYPE_Q5_0, plain_encode_q5_0}, {SPECDEC__TYPE_Q5_1, plain_encode_q5_1},
+    {SPECDEC__TYPE_Q4_K, plain_encode_q4_k},
+    {SPECDEC__TYPE_Q5_K, plain_encode_q5_k}, {SPECDEC__TYPE_Q6_K, plain_encode_q6_k},
 };
 
 #endif

@@ -27,6 +27,12 @@ typedef struct mesh {
     /* Does something to a message before it is sent, if not NULL; returns how many times it is sent. */
     int (*tamper)(struct mesh *net, int rank, unsigned char *bytes, size_t *size);
     int stray;                       /* of tamper: 1 of so many messages */
+    /* Of the message in hand, set by tamper: seconds more that it takes; it is sent behind the next one to that rank. */
+    double hold;
+    int swap;
+    letter *aside[RANKS][RANKS + 1]; /* those */
+    int shut[RANKS];                 /* a rank gets nothing but urgent messages */
+    int waits[RANKS];                /* of a rank */
     size_t sent;                     /* bytes */
 } mesh;
 
@@ -46,6 +52,14 @@ typedef struct rank {
     size_t bytes;
 } rank;
 
+/* The last place of a queue. *due becomes the time of its last letter, if that is later. */
+static inline letter **net_end(letter **at, double *due)
+{
+    for (; *at; at = &(*at)->next)
+        *due = (*at)->due > *due ? (*at)->due : *due;
+    return at;
+}
+
 static inline int net_send(void *user_data, int to, int urgent, const void *message, size_t size)
 {
     rank *from = (rank *)user_data;
@@ -55,16 +69,18 @@ static inline int net_send(void *user_data, int to, int urgent, const void *mess
 
     memcpy(bytes, message, size);
     pthread_mutex_lock(&n->mutex);
+    n->hold = n->swap = 0;
     if (n->tamper)
         count = n->tamper(n, from->cluster.rank, bytes, &size);
     n->sent += size;
     for (; count > 0 && !n->dead[to] && !n->dead[from->cluster.rank]; count--) {
-        letter **at = &n->first[to][urgent ? RANKS : from->cluster.rank], *l = (letter *)malloc(sizeof *l);
-        double due = specdec__os_seconds() + n->late * (double)(maker_random(&n->delays) % 1000) / 1000;
+        const int queue = urgent ? RANKS : from->cluster.rank;
+        double due = specdec__os_seconds() + n->late * (double)(maker_random(&n->delays) % 1000) / 1000 + n->hold;
+        letter **aside = &n->aside[to][queue], *l = (letter *)malloc(sizeof *l);
+        letter **at = n->swap && !*aside ? aside : net_end(&n->first[to][queue], &due);
 
-        for (; *at; at = &(*at)->next)
-            due = (*at)->due > due ? (*at)->due : due;
-        l->next = NULL;
+        l->next = at == aside ? NULL : *aside; /* behind this one comes what it overtakes */
+        *aside = at == aside ? *aside : NULL;
         l->due = due;
         l->size = size;
         l->bytes = (unsigned char *)malloc(size + 1);
@@ -85,7 +101,7 @@ static inline size_t net_receive(void *user_data, int from, void *message, size_
     size_t size = 0;
 
     pthread_mutex_lock(&n->mutex);
-    l = *first;
+    l = from >= 0 && n->shut[own->cluster.rank] ? NULL : *first;
     if (l && l->due <= specdec__os_seconds()) {
         *first = l->next;
         size = l->size;
@@ -107,10 +123,12 @@ static inline void net_wait(void *user_data, double seconds)
     int i;
 
     pthread_mutex_lock(&n->mutex);
+    n->waits[own->cluster.rank]++;
     for (i = 0; i <= RANKS; i++) {
         const letter *l = n->first[own->cluster.rank][i];
 
-        end = l && l->due < end ? l->due : end;
+        if (l && l->due < end && (i == RANKS || !n->shut[own->cluster.rank]))
+            end = l->due;
     }
     clock_gettime(CLOCK_REALTIME, &at);
     if (end > now) {
@@ -225,7 +243,9 @@ static inline void end_cluster(party *c)
     for (i = 1; i < c->count; i++)
         pthread_join(c->ranks[i].thread, NULL);
     for (i = 0; i < RANKS; i++)
-        for (k = 0; k <= RANKS; k++)
+        for (k = 0; k <= RANKS; k++) {
+            free(c->net.aside[i][k] ? c->net.aside[i][k]->bytes : NULL);
+            free(c->net.aside[i][k]);
             while (c->net.first[i][k]) {
                 letter *l = c->net.first[i][k];
 
@@ -233,6 +253,7 @@ static inline void end_cluster(party *c)
                 free(l->bytes);
                 free(l);
             }
+        }
     pthread_mutex_destroy(&c->net.mutex);
     pthread_cond_destroy(&c->net.news);
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh TEST... [-- TEST...] - runs built tests and .sh ones, adds up what they count, repeats what failed, and ends with "N passed,
 # N failed". Those before -- may run side by side: JOBS at a time (1). TEST_WRAPPER goes before every built test: an emulator, for
-# instance.
+# instance. WATCH is the process id of make, which tells nobody when it alone is interrupted.
 limit="" # a test that hangs is one that fails
 timeout 9 true 2> /dev/null && limit="timeout 1200"
 timeout --foreground 9 true 2> /dev/null && limit="timeout --foreground 1200" # which Ctrl-C reaches
@@ -19,7 +19,7 @@ if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
         first=$status
         $limit $run "$3" > "$log" 2>&1
         status=$?
-        echo "(after it had ended with status $first once)" >> "$log"
+        echo "TRIED TWICE: $3, the first time it ended with status $first" | tee -a "$log" > "$log.twice"
     fi
     took=$(($(date +%s) - began))
     [ $took -lt 10 ] || echo "($took s)" >> "$log"
@@ -30,17 +30,46 @@ fi
 
 logs=$(mktemp -d) || exit 1
 trap 'rm -rf "$logs"' EXIT
-trap 'exit 130' INT TERM
+trap 'end; exit 130' INT TERM
+
+# What this shell has started, by process id, but for the shell that asks ($1).
+started()
+{
+    ps -A -o pid= -o ppid= | awk -v root=$$ -v asks="$1" '{ parent[$1] = $2 }
+        END { for (pid in parent) { at = pid; while (at in parent && at != root && at != asks) at = parent[at]
+            if (at == root && pid != root) print pid } }'
+}
+# Ends all of it. $1: the shell that asks, if it is not this one.
+end()
+{
+    for signal in TERM KILL; do
+        started "$1" > "$logs/started"
+        while read -r pid; do kill -$signal "$pid" 2> /dev/null; done < "$logs/started"
+        [ $signal = KILL ] || sleep 1
+    done
+}
+# Has make ended, or does it wait for us alone, its interrupt being handled (and so blocked: the second bit) for a while?
+make_ended()
+{
+    [ -n "$WATCH" ] || return 1
+    kill -0 "$WATCH" 2> /dev/null || return 0
+    case $(sed -n 's/^SigBlk:.*\(.\)$/\1/p' "/proc/$WATCH/status" 2> /dev/null) in
+    [2367abefABEF]) blocked=$((blocked + 1)) ;;
+    *) blocked=0 ;;
+    esac
+    [ $blocked -gt 4 ]
+}
 
 # Prints what tests printed, in the order of the list, as soon as it is there, and the sum of all.
 tell()
 {
-    passed=0 failed=0
+    passed=0 failed=0 blocked=0
     for test in "$@"; do
         [ "$test" != -- ] || continue
         log=$logs/$(echo "$test" | tr / _)
         while [ ! -e "$log.status" ]; do
             [ -d "$logs" ] || exit 1
+            ! make_ended || { end "$(exec sh -c 'echo $PPID')"; kill -TERM $$; exit 1; }
             [ ! -e "$logs/over" ] || [ -e "$log.status" ] || echo 1 > "$log.status"
             sleep 0.1 2> /dev/null || sleep 1
         done
@@ -59,6 +88,7 @@ tell()
             [ "${counts#* }" = 0 ] || grep 'FAILED' "$log" | head -n 10 | sed "s|^|$test: |" >> "$logs/again"
         fi
     done
+    cat "$logs"/*.twice 2> /dev/null
     [ ! -e "$logs/again" ] || { echo "What failed, once more:"; cat "$logs/again"; }
     echo "$passed passed, $failed failed"
     [ $failed -eq 0 ]

@@ -27,7 +27,7 @@ static specdec *make_engine(options *o, int limit, float temperature)
     o->chat = 1;
     o->system = "You are kind.";
     o->config.target.path = "examples/models/tiny-stories-draft-q8_0.gguf";
-    o->config.chat_format = "chatml";
+    o->config.chat_format = "zephyr";
     o->config.context = CONTEXT;
     o->config.threads = 1;
     o->config.settings.max_tokens = limit > 0 ? limit : 0;
@@ -138,7 +138,7 @@ static void test_lines(void)
 {
     options o;
     specdec *engine = make_engine(&o, -1, 0);
-    specdec_message message = {SPECDEC_USER, NULL, 0};
+    specdec_message message = {SPECDEC_USER, NULL, 0, 0};
     static char memory[20 * 4 * CONTEXT];
     int i, count = 0;
 

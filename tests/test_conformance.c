@@ -3,8 +3,9 @@
    kernels of every instruction set on what models seldom hold.
    cc -O2 -pthread -I.. test_conformance.c; SPECDEC_QUICK=1 shortens, SPECDEC_FULL=1 runs every combination. With an argument
    only the part of that name runs: see main. */
-#define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "../src/model/open.h"
+#include "../src/forward/step.h"
+#include "../src/speculation/sample.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "pages.h"
@@ -67,7 +68,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     specdec__kernels kernels;
     specdec__pool pool;
     specdec__context c;
-    specdec__room room = {1, ROOM, ROOM, NODES};
+    specdec__room room = {1, ROOM, ROOM, NODES, 2 * NODES, 0};
     specdec__view view;
     specdec__arena arena = {NULL, 0, 0};
     int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;
@@ -583,9 +584,11 @@ static int open_rig_on(rig *g, int threads, const maker_recipe *recipe, int kv, 
         fprintf(stderr, "%s\n", error.text);
     CHECK(good);
     if (good) {
+        memset(&room, 0, sizeof room);
         room.views = 1;
-        room.length = length;
+        room.length = room.keys = length;
         room.most = most;
+        room.nodes = 2 * most;
         specdec__context_init(&g->context, &g->model, NULL, &g->kernels, &g->pool, threads, kv, &room, most, &arena);
         specdec__context_view(&g->view, &room, &arena);
         specdec__view_init(&g->other, 64, &arena);

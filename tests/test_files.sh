@@ -50,7 +50,7 @@ if command -v python3 > /dev/null; then
     mkdir "$T/one" "$T/two"
     echo '{"prompt": "Once upon a time"}' > "$T/one/p.jsonl"
     echo '{"prompt": "Tom had a"}' > "$T/two/p.jsonl"
-    run python3 tools/compare_drafts.py -m $TARGET --mode 'n-grams=--spec ngram' --specdec "$B/specdec" --temps 0 -n 4 --state "$T/state" \
+    run python3 tools/lab/compare_drafts.py -m $TARGET --mode 'n-grams=--spec ngram' --specdec "$B/specdec" --temps 0 -n 4 --state "$T/state" \
         "$T/one/p.jsonl" "$T/two/p.jsonl"
     check "compare_drafts.py: files of the same name are two" [ "$status $(grep -o 'p.jsonl 0' "$T/state" | wc -l | tr -d ' ')" = "0 2" ]
 else
@@ -205,6 +205,53 @@ if [ -c /dev/full ]; then
     check "a model on a full device is an error" [ $status -eq 1 ]
     check "that is called by its name" says 'No space left'
 fi
+# --- a program that fails has not replaced its outputs
+head -c 20000 /dev/zero | tr '\0' a > "$T/long"
+printf 'Once upon a time\n' > "$T/prompts"
+printf '{"prompt": "Once"}\n' > "$T/line.jsonl"
+printf '1 2 3\n' > "$T/ids"
+# keeps HOW COMMAND...: a program that fails, its standard output closed, full or put away, leaves the old $T/kept
+keeps()
+{
+    how=$1
+    shift
+    echo old > "$T/kept"
+    case $how in
+    closed) "$@" >&- 2> "$T/err" < /dev/null ;;
+    full) "$@" > /dev/full 2> "$T/err" < /dev/null ;;
+    *) "$@" > /dev/null 2> "$T/err" < /dev/null ;;
+    esac
+    status=$?
+    check "fails ($how): $*" [ $status -eq 1 ]
+    check "and leaves the old file ($how): $*" [ "$(cat "$T/kept")" = old ]
+    check "and says why ($how): $*" says .
+}
+ways=closed
+[ -c /dev/full ] && ways="closed full"
+for how in $ways; do
+    keeps $how "$B/specdec-quantize" $DRAFT "$T/kept" F16
+    keeps $how "$B/specdec-quantize" --draft-vocab 300 --counts "$T/ids" $DRAFT "$T/kept" Q8_0
+    keeps $how "$B/specdec" -m $DRAFT -p hi -n 40 --stats "$T/kept"
+    keeps $how "$B/specdec" -m $DRAFT -p hi -n 40 --save "$T/kept"
+    keeps $how "$B/specdec" -m $DRAFT -p hi -n 4 --save "$T/other" --stats "$T/kept"
+    check "nor is the other one there" [ ! -e "$T/other" ]
+    keeps $how "$B/specdec" -m $DRAFT --chat --chat-format chatml -p hi -n 4 --stats "$T/kept"
+    keeps $how "$B/many" -m $DRAFT -f "$T/line.jsonl" -n 4 --seen "$T/none" --spec ngram
+    check "nor is what was seen there" [ ! -e "$T/none" ]
+    keeps $how "$B/specdec-sim" --tokens 300 --svg "$T/kept"
+    keeps $how "$B/specdec-sim" --tokens 300 --json "$T/kept"
+    keeps $how "$B/specdec-sim" --record "$T/kept" -m $TARGET -md $DRAFT -f "$T/prompts" -n 4 -t 2 --runs 1
+done
+keeps away "$B/specdec" -m $DRAFT --chat -p hi -n 4 --stats "$T/kept" # no chat format
+keeps away "$B/specdec" -m $DRAFT --chat -p hi -n 4 --save "$T/kept"
+keeps away "$B/specdec" -m $DRAFT -c 16 -f "$T/long" -n 4 --stats "$T/kept"
+keeps away "$B/specdec" -m $DRAFT -p hi --load $DRAFT --stats "$T/kept"
+keeps away "$B/specdec" -m $DRAFT -p hi -n 4 --stats "$T/kept" --save "$T/absent/saved"
+keeps away "$B/specdec-sim" --tokens 300 --svg "$T/kept" --json "$T/absent/json"
+keeps away "$B/specdec-sim" --record "$T/kept" -m $TARGET -md $DRAFT -f "$T/prompts" -n 4 -t 2 --runs 1 --svg "$T/absent/svg"
+keeps away "$B/specdec-logits" -m $TARGET --tokens 1,4096 -o "$T/kept"
+check "nothing unfinished is left" no_part
+
 echo old > "$T/small.gguf"
 (ulimit -f 100 && exec "$B/specdec-quantize" $DRAFT "$T/small.gguf" F32) > "$T/out" 2>&1
 check "a file that may not grow so large is an error" [ $? -ne 0 ]
@@ -227,6 +274,29 @@ for how in "specdec -f" "specdec-tokens -f" "specdec-logits -o $T/x.f32 --tokens
     check "an endless device is an error: $how" [ $status -eq 1 ]
     check "which is explained: $how" says 'more than'
 done
+echo '{"prompt": "Once"}' > "$T/line.jsonl"
+mkdir -p "$T/folder"
+for odd in "$T/fifo" /dev/null /dev/zero "$T/folder"; do # what holds a text that was seen, or a header, is a regular file
+    run within 10 "$B/many" -m $DRAFT -f "$T/line.jsonl" -n 2 --seen "$odd"
+    check "many --seen $odd is an error" [ $status -eq 1 ]
+    check "which is explained: $odd" says 'not a regular file'
+    run within 10 "$B/specdec" -m $DRAFT -p a -n 2 --load "$odd"
+    check "specdec --load $odd is an error" [ $status -eq 1 ]
+    check "which is explained: --load $odd" says 'not a regular file'
+    run within 10 "$B/specdec-tune" --defaults "$odd"
+    check "specdec-tune --defaults $odd is an error" [ $status -eq 1 ]
+    check "which is explained: --defaults $odd" says 'not a regular file'
+    run within 10 "$B/specdec-convert" --checkpoint "$odd" --vocabulary $DRAFT -o "$T/x.gguf"
+    check "specdec-convert --checkpoint $odd is an error" [ $status -eq 1 ]
+    check "which is explained: --checkpoint $odd" says 'not a regular file'
+done
+ln -s fifo "$T/fifo-link"
+run within 10 "$B/many" -m $DRAFT -f "$T/line.jsonl" -n 2 --seen "$T/fifo-link"
+check "a link to a pipe is none, either" [ $status -eq 1 ]
+echo 'Once upon a time' > "$T/fifo" &
+run within 20 "$B/specdec" -m $DRAFT -f "$T/fifo" -n 2
+check "a prompt may come through a pipe" [ $status -eq 0 ]
+wait
 for id in 4294967297 -3 99999999999999999999 4096; do
     run "$B/specdec-tokens" -m $TARGET --decode "1,$id"
     check "an id outside the vocabulary is an error: $id" [ $status -eq 1 ]
@@ -239,7 +309,7 @@ check "what is no id is wrong usage" [ $status -eq 2 ]
 mkfifo "$T/lines"
 for signal in TERM:143 INT:130 HUP:129; do
     echo old > "$T/stats.json"
-    "$B/specdec" -m $DRAFT --chat --chat-format chatml --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
+    listening "$B/specdec" -m $DRAFT --chat --chat-format zephyr --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
     process=$!
     exec 4> "$T/lines"
     check "stats are written beside their file" until_true unfinished
@@ -250,18 +320,52 @@ for signal in TERM:143 INT:130 HUP:129; do
     check "${signal%:*}: nothing unfinished is left" no_part
     check "${signal%:*}: the old file stays" [ "$(cat "$T/stats.json")" = old ]
 done
-"$B/specdec" -m $TARGET --chat --chat-format chatml -n 100000 --slide 4 < "$T/lines" > "$T/out" 2> "$T/err" &
+listening "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 100000 --slide 4 < "$T/lines" > "$T/out" 2> "$T/err" &
 process=$!
 printf 'Tell me a story\nAnother one\n' > "$T/lines"
 check "a conversation from a pipe is answered" until_true test -s "$T/out"
 kill -INT $process
 wait $process 2> /dev/null
 check "and one Ctrl-C ends it, not the answer alone" [ $? -eq 130 ]
+# started with a signal ignored, as by nohup or by a script in the background: it stays ignored
+for signal in INT TERM HUP; do
+    : > "$T/out"
+    (trap '' $signal && exec "$B/specdec" -m $TARGET --chat --chat-format chatml -n 8 --stats "$T/ignored.json") < "$T/lines" > "$T/out" 2> "$T/err" &
+    process=$!
+    exec 4> "$T/lines"
+    echo 'Tell me a story' >&4
+    check "a conversation begins with SIG$signal ignored" until_true [ -s "$T/out" ]
+    kill -$signal $process
+    echo 'And then?' >&4
+    kill -$signal $process
+    exec 4>&-
+    wait $process
+    check "SIG$signal stays ignored" [ $? -eq 0 ]
+    check "SIG$signal ignored: both lines are answered" [ "$(wc -l < "$T/out")" -ge 2 ]
+done
+printf '{"prompt": "Once"}\n{"prompt": "Tom"}\n' > "$T/line.jsonl"
+(trap '' INT && exec "$B/many" -m $TARGET -f - -n 40) < "$T/lines" > "$T/out" 2> "$T/err" &
+process=$!
+exec 4> "$T/lines"
+kill -INT $process
+cat "$T/line.jsonl" >&4
+exec 4>&-
+sleep 0.1
+kill -INT $process 2> /dev/null
+wait $process
+check "many: SIGINT stays ignored" [ $? -eq 0 ]
+( # ignored from the program's birth on: it is an heir
+    trap '' INT
+    "$B/specdec-quantize" -t 1 $TARGET "$T/ignored.gguf" Q4_0 > /dev/null 2>&1 &
+    for i in 1 2 3 4 5; do kill -INT $! 2> /dev/null; sleep 0.02; done
+    wait $!
+)
+check "specdec-quantize: SIGINT stays ignored" [ $? -eq 0 -a -s "$T/ignored.gguf" ]
 "$B/specdec-quantize" $TARGET "$T/big.gguf" F32 > /dev/null 2>&1
 echo old > "$T/killed.gguf"
 for wait in 0 0 0.005 0.01 0.02 0.03 0.04 0.05 0.06 0.08; do
     for signal in TERM INT; do
-        "$B/specdec-quantize" -t 1 "$T/big.gguf" "$T/killed.gguf" Q4_K_M > /dev/null 2>&1 &
+        listening "$B/specdec-quantize" -t 1 "$T/big.gguf" "$T/killed.gguf" Q4_K_M > /dev/null 2>&1 &
         sleep $wait
         kill -$signal $! 2> /dev/null
         wait $! 2> /dev/null
@@ -270,10 +374,29 @@ done
 check "whenever signals come: nothing unfinished is left" no_part
 check "and the file is the old one or complete" sh -c "[ \"\$(head -c 3 $T/killed.gguf)\" = old ] || $B/specdec-info -m $T/killed.gguf > $T/out"
 
+# --- a run of tests that is interrupted ends what it runs
+if [ -d /proc/self ] && command -v make > /dev/null; then
+    printf 'test:\n\t@WATCH=$$PPID sh tests/run.sh %s\n' "$T/slow.sh" > "$T/slow.mk"
+    printf 'trap "" INT\nsleep 300 &\necho $$ $! > "%s"\nsleep 300\n' "$T/pids" > "$T/slow.sh"
+    for signal in INT TERM; do
+        rm -f "$T/pids"
+        listening make -s -f "$T/slow.mk" test > "$T/out" 2>&1 &
+        process=$!
+        check "make test begins" until_true [ -s "$T/pids" ]
+        kill -$signal $process
+        wait $process 2> /dev/null
+        read -r test child < "$T/pids"
+        check "SIG$signal to make ends the test that runs" until_true sh -c "! kill -0 $test 2> /dev/null"
+        check "SIG$signal to make ends what that test runs" until_true sh -c "! kill -0 $child 2> /dev/null"
+    done
+else
+    skip "no /proc, or no make"
+fi
+
 # --- models that shrink while they are in use
 cp $DRAFT "$T/shrinks.gguf"
 rm -f "$T/out" # else what is there from before looks like a beginning
-"$B/specdec" -m "$T/shrinks.gguf" --in-place -t 1 --chat --chat-format chatml -n 8 --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
+"$B/specdec" -m "$T/shrinks.gguf" --in-place -t 1 --chat --chat-format zephyr -n 8 --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
 process=$!
 exec 4> "$T/lines"
 echo 'Tell me a story' >&4
@@ -289,7 +412,7 @@ check "nothing unfinished is left" no_part
 check "the old file stays" [ "$(cat "$T/stats.json")" = old ]
 cp $DRAFT "$T/shrinks.gguf"
 rm -f "$T/out"
-"$B/specdec" -m "$T/shrinks.gguf" --no-mmap -t 1 --chat --chat-format chatml -n 8 < "$T/lines" > "$T/out" 2> "$T/err" &
+"$B/specdec" -m "$T/shrinks.gguf" --no-mmap -t 1 --chat --chat-format zephyr -n 8 < "$T/lines" > "$T/out" 2> "$T/err" &
 process=$!
 exec 4> "$T/lines"
 echo 'Tell me a story' >&4

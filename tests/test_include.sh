@@ -7,7 +7,17 @@ FAST="-fsyntax-only -DSPECDEC_NO_SIMD"
 STRICT="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-align -Wcast-qual -Wdouble-promotion -Wfloat-equal
     -Wundef -Wredundant-decls -Wswitch-enum -Wformat=2 -Wwrite-strings -Wdate-time -Werror"
 
-printf '#include "specdec.h"\nint main(void) { return specdec_version()[0] == 0; }\n' > "$T/user.c"
+cat > "$T/user.c" << 'END'
+#include "specdec.h"
+int main(void)
+{
+    static specdec_config config;
+    specdec_error error;
+    size_t bytes = 0;
+
+    return specdec_memory_needed(&config, &bytes, &error) != SPECDEC_OK || specdec_version()[0] == 0;
+}
+END
 printf '#define SPECDEC_IMPLEMENTATION\n#include "specdec.h"\n' > "$T/whole.c"
 for source in user whole; do cp "$T/$source.c" "$T/$source.cc"; done
 

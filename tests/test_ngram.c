@@ -1,8 +1,8 @@
 /* test_ngram.c - the n-gram index counts rightly, forgets rightly and proposes what a naive count would; of many texts
    as of one, and after it was saved and loaded. */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
-#include "specdec.h"
+#include "../src/speculation/draft_ngram.h"
+#include "../src/speculation/ngram_file.h"
 #include "check.h"
 #include "statistics.h"
 #include <time.h>

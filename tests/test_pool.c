@@ -1,8 +1,7 @@
 /* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking, teams. Meant to run under
    -fsanitize=thread, too. cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_MAX_THREADS 1023 /* many more than usual */
-#define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "../src/base/pool.h"
 #include "check.h"
 #include "pages.h"
 #include <pthread.h>

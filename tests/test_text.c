@@ -1,7 +1,11 @@
 /* test_text.c - promises of >>text: tokenizers equal those of llama.cpp, no text is lost, nothing breaks them. */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
-#include "specdec.h"
+#include "../src/base/os.h"
+#include "../src/text/chat.h"
+#include "../src/text/decode.h"
+#include "../src/text/load.h"
+#include "../src/text/stop.h"
+#include "../src/text/tokenize.h"
 #include "check.h"
 
 #define SEPARATOR "\n__ggml_vocab_test__\n"
@@ -217,7 +221,7 @@ static size_t tokenize(const subject *s, const char *text, size_t length, int fl
     void *scratch = malloc(scratch_size);
 
     *tokens = (int32_t *)malloc(capacity * sizeof **tokens);
-    CHECK_EQUAL_INT(specdec__tokenize(&s->v, text, length, flags, *tokens, capacity, &count, scratch, scratch_size,
+    CHECK_EQUAL_INT(specdec__tokenize(&s->v, text, length, flags, NULL, *tokens, capacity, &count, scratch, scratch_size,
                                       NULL), SPECDEC_OK);
     CHECK(count <= capacity);
     free(scratch);
@@ -484,6 +488,31 @@ static void check_long_inputs(const subject *s, const char *name)
     free(text);
 }
 
+/* Renames a key of a file so that nobody finds it. */
+static void hide_key(unsigned char *data, size_t size, const char *key)
+{
+    const size_t length = strlen(key);
+    size_t at;
+
+    for (at = 0; at + length <= size && memcmp(data + at, key, length) != 0; at++)
+        ;
+    CHECK(at + length <= size);
+    if (at + length <= size)
+        data[at + length - 1] = '?';
+}
+
+/* The same file without tokenizer.ggml.pre: its vocabulary is recognised. */
+static void check_recognised(unsigned char *data, size_t size, const subject *with)
+{
+    const specdec__vocab_words *words = with->v.words;
+    subject s;
+
+    hide_key(data, size, "tokenizer.ggml.pre");
+    CHECK_EQUAL_INT(open_bytes(&s, data, size), SPECDEC_OK);
+    CHECK(s.memory && s.v.words == words && s.v.add_bos == with->v.add_bos && s.v.words_given == 0);
+    close_subject(&s);
+}
+
 static void test_shared(void)
 {
     static const char *const files[] = {"vocab/ggml-vocab-gpt-2.gguf", "vocab/ggml-vocab-llama-bpe.gguf",
@@ -516,6 +545,9 @@ static void test_shared(void)
                 CHECK(agrees_with_slow(&s, text, random_text(text, random_below(40), j % 3 == 0)));
             TEST("long inputs take no long time");
             check_long_inputs(&s, path);
+            TEST("a vocabulary of a well-known model is recognised without tokenizer.ggml.pre");
+            if (s.v.words)
+                check_recognised(data, size, &s);
         }
         close_subject(&s);
         free(data);
@@ -628,12 +660,12 @@ static void test_ends(void)
         close_subject(&s);
     }
 
-    TEST("an end token that a file has as user-defined is a control token all the same: no part of a text");
+    TEST("a chat format's token that a file has as user-defined is a control token all the same: no part of a text");
     r.types = gemma2_types;
     r.id = 261;
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
     CHECK(specdec__vocab_is_end(&s.v, 262));
-    CHECK(detokenize(&s, answer, 3, -1, 0, &text) == 16 && memcmp(text, "c<start_of_turn>", 16) == 0);
+    CHECK(detokenize(&s, answer, 3, -1, 0, &text) == 1 && text[0] == 'c');
     free(text);
     CHECK(detokenize(&s, answer, 3, -1, 1, &text) == 29);
     free(text);
@@ -643,11 +675,144 @@ static void test_ends(void)
     close_subject(&s);
 }
 
+/* Opens an SPM vocabulary with these texts, all of one type, behind the others: from token 259 on. */
+static void open_texts(subject *s, builder *b, const char *const *texts, int count, int type)
+{
+    recipe r = spm_recipe;
+    int types[8], i;
+
+    for (i = 0; i < 8; i++)
+        types[i] = type;
+    r.tokens = texts;
+    r.types = types;
+    r.count = count;
+    if (!type)
+        r.type_count = -2;
+    CHECK_EQUAL_INT(open_recipe(s, b, &r), SPECDEC_OK);
+}
+
+static void test_marks(void)
+{
+    static const char *const ends[] = {
+        "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>",
+        "<end_of_utterance>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[", "<turn|>", "<|tool_response>",
+        "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+        "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
+        "<reponame>", "<|file_sep|>"};
+    static const char *const others[] = {"<|EOT|>", "<|eot|>", "< EOT >", "<seed:eos>", "EOS", "[eos]", "<eos", "<|users|>",
+                                         "<|fim_prefix|>", "<|channel|>", "<s>x", "<\xef\xbd\x9c" "Users\xef\xbd\x9c>"};
+    static const char *const harmony[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
+    static const char *const open_solar[] = {"<|end|>", "<|flush|>", "<|calls|>"};
+    static const char *const half[] = {"<|end|>", "<|return|>", "<|flush|>"};
+    static const char *const tool[] = {"<|tool_response>", "</s>"};
+    static const char *const gap[] = {"<|fim_prefix|>", "\xe2\x96\x81<MID>", "<fim_suffix>"};
+    static const char *const pads[] = {"pad", "<PAD>", "<|file_sep|>"};
+    static const int types[] = {0, 1, 2, 3, 4, 5, 6};
+    static builder b;
+    recipe r = spm_recipe;
+    subject s;
+    size_t i;
+    int t;
+
+    TEST("a text that llama.cpp knows as an end is an end and a control token, whatever its type");
+    for (i = 0; i < SPECDEC__COUNT(ends); i++)
+        for (t = 0; t < 7; t++) {
+            open_texts(&s, &b, &ends[i], 1, types[t]);
+            CHECK(specdec__vocab_is_end(&s.v, 259) && specdec__vocab_type(&s.v, 259) == SPECDEC__TOKEN_CONTROL);
+            CHECK(specdec__vocab_is_end(&s.v, 2) == (strcmp(ends[i], "<|tool_response>") != 0)); /* </s> */
+            GIVES(&s, ends[i], SPECDEC_TOKENIZE_SPECIAL, 0, 259);
+            close_subject(&s);
+        }
+    TEST("other texts are no ends, and their types stay");
+    for (i = 0; i < SPECDEC__COUNT(others); i++)
+        for (t = 1; t < 7; t++) {
+            open_texts(&s, &b, &others[i], 1, types[t]);
+            CHECK(!specdec__vocab_is_end(&s.v, 259) && s.v.end_count == 1);
+            CHECK(strncmp(others[i], "<|fim", 5) == 0 || strcmp(others[i], "<|channel|>") == 0 ||
+                  specdec__vocab_type(&s.v, 259) == types[t]);
+            close_subject(&s);
+        }
+    TEST("<|end|> ends a message, no text, where <|return|> and <|call|>, or <|flush|> and <|calls|>, do that");
+    open_texts(&s, &b, harmony, 4, 3);
+    CHECK(!specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    CHECK(specdec__vocab_type(&s.v, 259) == SPECDEC__TOKEN_USER_DEFINED &&
+          specdec__vocab_type(&s.v, 262) == SPECDEC__TOKEN_USER_DEFINED);
+    close_subject(&s);
+    open_texts(&s, &b, open_solar, 3, 1);
+    CHECK(!specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    close_subject(&s);
+    open_texts(&s, &b, half, 3, 4);
+    CHECK(specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    close_subject(&s);
+    TEST("</s> is plain text where <|tool_response> ends texts, even if the file names it");
+    open_texts(&s, &b, tool, 2, 3);
+    CHECK(s.v.eos == 2 && !specdec__vocab_is_end(&s.v, 2) && specdec__vocab_is_end(&s.v, 259));
+    CHECK_EQUAL_INT(specdec__vocab_type(&s.v, 2), SPECDEC__TOKEN_NORMAL);
+    close_subject(&s);
+    TEST("tokens around a gap are control tokens, and end nothing");
+    open_texts(&s, &b, gap, 3, 1);
+    for (t = 259; t < 262; t++)
+        CHECK(specdec__vocab_type(&s.v, (uint32_t)t) == SPECDEC__TOKEN_CONTROL && !specdec__vocab_is_end(&s.v, t));
+    close_subject(&s);
+    TEST("tokens that a file names as paddings or separators of files are ends");
+    for (i = 0; i < 3; i++) {
+        static const char *const keys[] = {"tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+                                           "tokenizer.ggml.fim_sep_token_id"};
+
+        r.id_key = keys[i];
+        r.id = 263;
+        CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+        CHECK(specdec__vocab_is_end(&s.v, 263) && specdec__vocab_is_end(&s.v, 2));
+        close_subject(&s);
+    }
+    TEST("where the file names the padding of such prompts, texts do not: their types stay");
+    r.tokens = pads;
+    r.types = types + 1;
+    r.count = 3;
+    r.id_key = "tokenizer.ggml.fim_pad_token_id";
+    r.id = 259;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    CHECK(specdec__vocab_is_end(&s.v, 259) && !specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    CHECK(specdec__vocab_type(&s.v, 260) == types[2] && specdec__vocab_type(&s.v, 261) == SPECDEC__TOKEN_CONTROL);
+    close_subject(&s);
+    TEST("a token that the file names as its end is one, whatever its text says");
+    r = spm_recipe;
+    r.tokens = gap;
+    r.types = types;
+    r.count = 3;
+    r.id_key = "tokenizer.ggml.eos_token_id";
+    r.id = 260;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    CHECK(specdec__vocab_is_end(&s.v, 260) && s.v.end_count == 2);
+    close_subject(&s);
+}
+
+static char log_line[256];
+
+static void note_line(void *user_data, const char *line)
+{
+    (void)user_data;
+    snprintf(log_line, sizeof log_line, "%s", line);
+}
+
+/* What the log says of a vocabulary: "" is nothing. */
+static const char *told(const subject *s)
+{
+    specdec_hooks hooks;
+
+    memset(&hooks, 0, sizeof hooks);
+    hooks.log = note_line;
+    log_line[0] = 0;
+    specdec__vocab_tell(&s->v, &hooks);
+    return log_line;
+}
+
 static void test_small_bpe(void)
 {
     static builder b;
     recipe r = bpe_recipe;
     subject s;
+    int i;
 
     TEST("BPE merges by rank, leftmost first; merges that name no token are passed over");
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
@@ -686,11 +851,17 @@ static void test_small_bpe(void)
     GIVES(&s, "whole", 0, 0, 266);
     close_subject(&s);
 
-    TEST("a gpt2 vocabulary without .pre is taken for GPT-2");
-    r.pre = NULL;
+    TEST("a gpt2 vocabulary without .pre, or with \"default\", that is not known is taken for GPT-2, with a warning");
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-    CHECK(s.v.words && strcmp(s.v.words->name, "gpt-2") == 0);
+    CHECK_EQUAL_INT(strcmp(told(&s), ""), 0);
     close_subject(&s);
+    for (i = 0; i < 2; i++) {
+        r.pre = i ? "default" : NULL;
+        CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+        CHECK(s.v.words && strcmp(s.v.words->name, "gpt-2") == 0);
+        CHECK(strncmp(told(&s), "warning: tokenizer.ggml.pre is missing", 38) == 0);
+        close_subject(&s);
+    }
 }
 
 static specdec_result outcome(const recipe *r, const char *in_text)
@@ -709,6 +880,12 @@ static specdec_result outcome(const recipe *r, const char *in_text)
 
 static void test_bad_files(void)
 {
+    static const char *const near[][2] = {{"lama-bpe", "near: llama-bpe"}, {"qwen35", "near: qwen2"},
+                                          {"gpt4o", "near: gpt-4o"}, {"teken", "near: tekken"},
+                                          {"olmo2", "near: olmo"}, {"", "known"}};
+    static builder b;
+    subject s;
+    size_t i;
     recipe r;
 
     TEST("what a vocabulary promises and does not hold is refused with a text that names it");
@@ -716,6 +893,16 @@ static void test_bad_files(void)
     CHECK_EQUAL_INT(outcome(&r, "bert"), SPECDEC_ERROR_UNSUPPORTED);
     r = bpe_recipe, r.pre = "bloom";
     CHECK_EQUAL_INT(outcome(&r, "bloom"), SPECDEC_ERROR_UNSUPPORTED);
+    TEST("a pre-tokenizer that is not known is named, with the one that is near, if one is");
+    for (i = 0; i < SPECDEC__COUNT(near); i++) {
+        r.pre = near[i][0];
+        CHECK_EQUAL_INT(outcome(&r, near[i][0]), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK_EQUAL_INT(outcome(&r, near[i][1]), SPECDEC_ERROR_UNSUPPORTED);
+    }
+    r.pre = "kimi-k2";
+    open_recipe(&s, &b, &r);
+    CHECK(strstr(s.error.text, "kimi-k2") && !strstr(s.error.text, "near"));
+    close_subject(&s);
     r = spm_recipe, r.token_count = -2;
     CHECK_EQUAL_INT(outcome(&r, "tokens"), SPECDEC_ERROR_FORMAT);
     r = spm_recipe, r.token_count = 0;
@@ -822,7 +1009,7 @@ static void exercise(const subject *s)
     unsigned char scratch[4096], out[64];
     int flags = (int)random_below(8);
 
-    specdec__tokenize(&s->v, text, length, flags, tokens, random_below(65), &count, scratch, random_below(4097), NULL);
+    specdec__tokenize(&s->v, text, length, flags, NULL, tokens, random_below(65), &count, scratch, random_below(4097), NULL);
     for (i = 0; i < 20; i++)
         specdec__token_bytes(&s->v, (int32_t)random_below(s->v.count + 2) - 1, (int)random_below(2), out,
                              random_below(65), &size, NULL);
@@ -885,7 +1072,7 @@ static void test_limits(void)
         wanted = tokenize(&s, text, length, SPECDEC_TOKENIZE_SPECIAL, &all);
         for (capacity = 0; capacity < 64; capacity++) {
             char scratch[1024];
-            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL,
+            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL,
                                                       capacity ? tokens : NULL,
                                                       capacity, &count, scratch, sizeof scratch, NULL);
             CHECK(result == (capacity < wanted ? SPECDEC_ERROR_BUFFER : SPECDEC_OK) && count == wanted);
@@ -894,7 +1081,7 @@ static void test_limits(void)
         TEST("too little scratch is an error, never a wrong result");
         for (scratch_size = 0; scratch_size <= specdec__tokenize_scratch(&s.v, length); scratch_size++) {
             char *scratch = (char *)malloc(scratch_size + 1);
-            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, tokens, 64,
+            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL, tokens, 64,
                                                       &count,
                                                       scratch + scratch_size % 2, scratch_size - scratch_size % 2,
                                                       NULL);
@@ -904,7 +1091,7 @@ static void test_limits(void)
             free(scratch);
         }
         CHECK(enough > 0);
-        CHECK_EQUAL_INT(specdec__tokenize(&s.v, text, length, 0, tokens, 64, &count, NULL, 0, NULL),
+        CHECK_EQUAL_INT(specdec__tokenize(&s.v, text, length, 0, NULL, tokens, 64, &count, NULL, 0, NULL),
                         SPECDEC_ERROR_MEMORY);
         TEST("ids outside the vocabulary are refused");
         CHECK_EQUAL_INT(specdec__token_bytes(&s.v, -1, 0, NULL, 0, &count, NULL), SPECDEC_ERROR_ARGUMENT);
@@ -926,6 +1113,7 @@ static void test_limits(void)
 
 static void test_small_properties(void)
 {
+    const specdec__bytes tool = {(const unsigned char *)"<tool>", 6};
     static builder b;
     const recipe *recipes[3];
     char text[512];
@@ -943,7 +1131,7 @@ static void test_small_properties(void)
         TEST("merging gives what its definition gives");
         for (i = 0; i < 500; i++) {
             size_t length = random_text(text, random_below(50), i % 3 == 0);
-            if (!specdec__chat_contains(text, length, "<tool>")) /* the definition knows no special tokens */
+            if (specdec__text_search((const unsigned char *)text, 0, length, tool) == length) /* the definition knows no special tokens */
                 CHECK(agrees_with_slow(&s, text, length));
         }
         close_subject(&s);
@@ -1157,6 +1345,8 @@ static size_t scan_text(const char *const *stops, int count, const char *text, s
 static void test_stop(void)
 {
     static const char *const stops[] = {"ba", "abab", "abac", "c", "aabb", "<|im_end|>"};
+    static unsigned char copies[SPECDEC__STOP_ROOM];
+    static char all[SPECDEC__STOP_MAX_BYTES];
     char text[64], out[1024];
     specdec__stop_scan scan;
     unsigned char byte;
@@ -1184,147 +1374,31 @@ static void test_stop(void)
     TEST("unusable stop strings and buffers are refused");
     memset(&scan, 0, sizeof scan);
     CHECK_EQUAL_INT(specdec__stop_add(&scan, "", 0, NULL), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec__stop_add(&scan, text, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
-    for (i = 0; i < SPECDEC__STOP_MAX; i++)
+    memset(all, 'x', sizeof all);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, all, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
         CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    memset(&scan, 0, sizeof scan);
+    for (i = 0; i < SPECDEC_STOP_BYTES / SPECDEC__STOP_MAX_BYTES; i++)
+        CHECK_EQUAL_INT(specdec__stop_add(&scan, all, SPECDEC__STOP_MAX_BYTES, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    TEST("copies of stop strings may take the places of others");
+    memset(&scan, 0, sizeof scan);
+    for (i = 0; i < 6; i++)
+        CHECK_EQUAL_INT(specdec__stop_add(&scan, stops[i], strlen(stops[i]), NULL), SPECDEC_OK);
+    specdec__stop_copy(&scan, copies);
+    for (i = 0; i < 3; i++) { /* the other way around */
+        specdec__bytes moving = scan.strings[i];
+
+        scan.strings[i] = scan.strings[5 - i];
+        scan.strings[5 - i] = moving;
+    }
+    specdec__stop_copy(&scan, copies);
+    for (i = 0; i < 6; i++)
+        CHECK(strcmp((const char *)scan.strings[i].data, stops[5 - i]) == 0 && scan.strings[i].data >= copies);
     CHECK_EQUAL_INT(specdec__stop_push(&scan, (const unsigned char *)"y", 1, &byte, 1, &written, NULL),
                     SPECDEC_ERROR_BUFFER);
-}
-
-static void render(const char *format_name, const char *wanted, int with_system)
-{
-    static const specdec_message messages[] = {{SPECDEC_SYSTEM, "Be kind.", 8},
-                                                     {SPECDEC_USER, " Hi", 3},
-                                                     {SPECDEC_ASSISTANT, "Hello", 5}, {SPECDEC_USER, "Bye",
-                                                                                             3}};
-    const specdec__chat_format *format = specdec__chat_find(format_name, strlen(format_name));
-    const specdec__bytes end = {(const unsigned char *)"</s>", 4};
-    char out[512];
-    size_t needed = 0, again = 0, from = with_system ? 0 : 1;
-
-    CHECK(format != NULL);
-    if (!format)
-        return;
-    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, out, sizeof out, &needed,
-                                         NULL), SPECDEC_OK);
-    CHECK(needed == strlen(wanted) && memcmp(out, wanted, needed) == 0);
-    if (needed != strlen(wanted) || memcmp(out, wanted, needed) != 0)
-        fprintf(stderr, "%s: %.*s\n", format_name, (int)needed, out);
-    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, NULL, 0, &again, NULL),
-                    SPECDEC_ERROR_BUFFER);
-    CHECK(again == needed);
-    again = 0;
-    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, out, needed - 1, &again, NULL),
-                    SPECDEC_ERROR_BUFFER);
-}
-
-static void test_chat(void)
-{
-    static const char *const templates[][2] = {
-        {"phi3", "{{ bos_token }}{% for message in messages %}{{'<|' + message['role'] + '|>' + '\n' + "
-                 "message['content'] + '<|end|>\n' }}{% endfor %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
-        {"phi3", "{% if message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}"
-                 "{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
-        {"phi4-mini", "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endif %}{% endfor %}"
-                      "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}{{ eos_token }}{% endif %}"},
-        {"deepseek-r1", "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>' + content}}"
-                        "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think>\\n'}}"},
-        {"phi4", "{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"},
-        {"granite", "{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\n' }}"},
-        {"zephyr", "{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}"},
-        {"chatml", "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"},
-        {"chatml", "{{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning + '\\n</think>\\n\\n' + content }}"
-                   "{{- '<|im_start|>assistant\\n' }}{{- '<think>\\n\\n</think>\\n\\n' }}"},
-        {"chatml-think", "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}"
-                         "{{- '<|im_start|>assistant\\n<think>\\n' }}"},
-        {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"},
-        {"llama2", "{{ '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}{{ bos_token + '[INST] ' + content"},
-        {"mistral", "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}"},
-        {"mistral", "{{- ' [INST] ' + message['content'] + ' [/INST]' }} {{- ' ' + message['content'] + eos_token}}"},
-        {"mistral-v3", "{{- \"[AVAILABLE_TOOLS] [\" }} {{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}"
-                       "{{- \" \" + message[\"content\"]|trim + eos_token}}"},
-        {"mistral-v3", "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ ' ' + message['content'] + eos_token }}"},
-        {"mistral-v7", "{{ '[SYSTEM_PROMPT] ' + message['content'] + '[/SYSTEM_PROMPT]' }}"
-                       "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ ' ' + message['content'] + eos_token }}"},
-        {"tulu", "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + "
-                 "message['content'] }}\n{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + "
-                 "message['content'] + eos_token }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n"
-                 "{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}"},
-        {"tulu", "{{ '<|user|>\n' + message['content'] + '\n' }}{% elif message['role'] == 'assistant' %}"
-                 "{% if not loop.last %}{{ '<|assistant|>\n'  + message['content'] + eos_token + '\n' }}{% else %}"
-                 "{{ '<|assistant|>\n'  + message['content'] + eos_token }}{% endif %}"},
-        {"gemma", "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"}};
-    static const char *const others[] = { /* much as the above, and not the same: SmolVLM, Functionary v3.2, Apriel */
-        "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{{': '}}{{message['content']}}"
-        "<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
-        "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] + '<|eot_id|>' }}"
-        "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n>>>' }}",
-        "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think></think>'}}", /* DeepSeek V3.1 */
-        "{{- '<|user|>\\n' }}{{- message['content'] }}{{- '\\n<|end|>\\n' }}{{- '<|assistant|>\\n' -}}"};
-    specdec_message bad = {SPECDEC_USER, "x", 1};
-    const specdec__bytes none_at_all = {NULL, 0};
-    char out[8];
-    size_t i, needed = 0;
-    const int none = 7;
-
-    memcpy(&bad.role, &none, sizeof bad.role);
-    TEST("chat formats write what the models were trained on");
-    render("zephyr", "<|system|>\nBe kind.</s>\n<|user|>\n Hi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye</s>\n"
-                     "<|assistant|>\n", 1);
-    render("chatml", "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
-                     "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n", 0);
-    render("chatml-think", "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
-                           "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n<think>\n", 0);
-    render("llama3", "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-                     "<|start_header_id|>assistant<|end_header_id|>\n\n"
-                     "Hello<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
-                     "<|start_header_id|>assistant"
-                     "<|end_header_id|>\n\n", 0);
-    render("llama2", "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]", 1);
-    render("{% set content = '<<SYS>>\\n' + system_message %}{{ '[INST] ' + content.strip() + ' [/INST]' }}",
-           "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s>[INST] Bye [/INST]", 1);
-    render("mistral", "[INST]  Hi [/INST]Hello</s>[INST] Bye [/INST]", 0);
-    render("{{- ' [INST] ' + message['content'] + ' [/INST]' }}{{- ' ' + message['content'] + eos_token}}",
-           "[INST] Be kind.\n\n Hi [/INST] Hello</s>[INST] Bye [/INST]", 1);
-    render("mistral-v3", "[INST] Be kind.\n\n Hi[/INST] Hello</s>[INST] Bye[/INST]", 1);
-    render("mistral-v7", "[SYSTEM_PROMPT] Be kind.[/SYSTEM_PROMPT][INST]  Hi[/INST] Hello</s>[INST] Bye[/INST]", 1);
-    render("tulu", "<|system|>\nBe kind.\n<|user|>\n Hi\n<|assistant|>\nHello</s>\n<|user|>\nBye\n"
-                   "<|assistant|>\n", 1);
-    render("gemma", "<start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
-                    "<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n", 1);
-    render("phi3", "<|system|>\nBe kind.<|end|>\n<|user|>\n Hi<|end|>\n<|assistant|>\nHello<|end|>\n"
-                   "<|user|>\nBye<|end|>\n<|assistant|>\n", 1);
-    render("phi4-mini", "<|system|>Be kind.<|end|><|user|> Hi<|end|><|assistant|>Hello<|end|><|user|>Bye<|end|>"
-                        "<|assistant|>", 1);
-    render("phi4", "<|im_start|>system<|im_sep|>Be kind.<|im_end|><|im_start|>user<|im_sep|> Hi<|im_end|>"
-                   "<|im_start|>assistant<|im_sep|>Hello<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|>"
-                   "<|im_start|>assistant<|im_sep|>", 1);
-    render("granite", "<|start_of_role|>system<|end_of_role|>Be kind.<|end_of_text|>\n"
-                      "<|start_of_role|>user<|end_of_role|> Hi<|end_of_text|>\n"
-                      "<|start_of_role|>assistant<|end_of_role|>Hello<|end_of_text|>\n"
-                      "<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n"
-                      "<|start_of_role|>assistant<|end_of_role|>", 1);
-    render("deepseek-r1", "Be kind.<\xef\xbd\x9c" "User\xef\xbd\x9c> Hi<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>Hello</s>"
-                          "<\xef\xbd\x9c" "User\xef\xbd\x9c>Bye<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think>\n", 1);
-    render("{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>' + content}}{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>'}}",
-           "<\xef\xbd\x9c" "User\xef\xbd\x9c> Hi<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>Hello</s>"
-           "<\xef\xbd\x9c" "User\xef\xbd\x9c>Bye<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", 0);
-    TEST("templates are recognised, never run");
-    for (i = 0; i < SPECDEC__COUNT(templates); i++) {
-        const specdec__chat_format *format = specdec__chat_find(templates[i][1], strlen(templates[i][1]));
-        CHECK(format && strcmp(format->name, templates[i][0]) == 0);
-    }
-    CHECK(specdec__chat_find("{{ something else }}", 20) == NULL);
-    CHECK(specdec__chat_find("'<|user|>' + '<|end|>' + eos_token", 34) == NULL);
-    CHECK(specdec__chat_find("{{- \"[INST]\" + message[\"content\"] + \"[/INST]\" }}", 48) == NULL);
-    CHECK(specdec__chat_find("", 0) == NULL);
-    for (i = 0; i < SPECDEC__COUNT(others); i++)
-        CHECK(specdec__chat_find(others[i], strlen(others[i])) == NULL);
-    TEST("an unknown role is refused");
-    CHECK_EQUAL_INT(specdec__chat_render(&specdec__chat_formats[0], none_at_all, 0, &bad, 1, out, sizeof out, &needed,
-                                         NULL),
-                    SPECDEC_ERROR_ARGUMENT);
 }
 
 static void test_compare(void)
@@ -1392,6 +1466,7 @@ int main(void)
     test_words_gpt4o();
     test_small_spm();
     test_ends();
+    test_marks();
     test_small_bpe();
     test_small_properties();
     test_bad_files();
@@ -1401,7 +1476,6 @@ int main(void)
     test_mutations();
     test_stream();
     test_stop();
-    test_chat();
     test_compare();
     test_shared();
     test_digits_apart();

@@ -1,6 +1,6 @@
 /* test_tree.c - token trees: shapes, scores, the exact best tree, the choice of (n,d). */
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
-#include "specdec.h"
+#include "../src/speculation/tree.h"
 #include "check.h"
 #include "statistics.h"
 #include <dirent.h>

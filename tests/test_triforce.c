@@ -10,7 +10,7 @@
 #include "gguf_maker.h"
 #include "machine.h"
 #include "statistics.h"
-#include "../tools/policies.h"
+#include "../tools/lab/policies.h"
 
 #define TARGET "examples/models/tiny-stories-target-q8_0.gguf"
 #define DRAFT  "examples/models/tiny-stories-draft-q8_0.gguf"

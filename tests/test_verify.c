@@ -1,7 +1,7 @@
 /* test_verify.c - the acceptance rules keep the target's distribution. SPECDEC_TEST_DRAWS: draws a case (100000). */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
-#include "specdec.h"
+#include "../src/speculation/verify.h"
+#include "../src/kernel/dispatch.h"
 #include "check.h"
 #include "statistics.h"
 

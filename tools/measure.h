@@ -256,7 +256,7 @@ static void measure_rewind(measure *m) { specdec_rewind(m->e, m->prompt); }
 /* Prompts anew. Returns 0 after saying what went wrong; -1 when the prompt and tokens behind it are too long for the context. */
 static int measure_prompt(measure *m, const char *prompt, int tokens)
 {
-    specdec_message message = {SPECDEC_USER, NULL, SPECDEC_WHOLE_STRING};
+    specdec_message message = {SPECDEC_USER, NULL, SPECDEC_WHOLE_STRING, 0};
     specdec_result result;
     const int32_t *text;
 

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #ifndef _WIN32
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #endif
 
@@ -27,7 +28,11 @@ enum { PROGRAM_OK = 0, PROGRAM_FAILED = 1, PROGRAM_USAGE = 2, PROGRAM_GO_ON = -1
 
 static const char *program_name = "";
 
+#define PROGRAM_OUTPUTS 4 /* files that are written at a time */
+
 static volatile sig_atomic_t program_bar; /* a progress bar stands in the terminal's last line */
+
+static void (*volatile program_at_end)(void); /* NULL, or what a signal that ends the program does first */
 
 /* Erases the progress bar, if there is one. Safe in signal handlers. */
 static PROGRAM_UNUSED void program_erase_bar(void)
@@ -57,9 +62,23 @@ static PROGRAM_UNUSED int program_engine_failed(const specdec *text, specdec_res
     return program_failed(specdec_error_text(text), result == SPECDEC_ERROR_CONTEXT ? " (-c sets the context)" : "");
 }
 
-/* Says what is wrong with the command line. Returns PROGRAM_USAGE. */
+/* specdec_hooks.log: passes warnings on. */
+static PROGRAM_UNUSED void program_warn(void *user_data, const char *line)
+{
+    (void)user_data;
+    if (strncmp(line, "warning: ", 9))
+        return;
+    program_erase_bar();
+    fprintf(stderr, "%s: %s\n", program_name, line);
+}
+
+/* Says what is wrong with the command line: what, and behind a space which argument. Returns PROGRAM_USAGE. */
 static PROGRAM_UNUSED int program_misused(const char *what, const char *argument)
 {
+    const size_t size = strlen(what);
+
+    if (!*argument && size && what[size - 1] == ' ')
+        argument = "an empty text";
     fprintf(stderr, "%s: %s%s\nTry '%s --help'.\n", program_name, what, argument, program_name);
     return PROGRAM_USAGE;
 }
@@ -141,6 +160,15 @@ static PROGRAM_UNUSED const void *program_view(int file, size_t size)
     return data == MAP_FAILED ? NULL : data;
 }
 
+/* Columns of the terminal that messages go to; 80 where that is not known. */
+static PROGRAM_UNUSED int program_columns(void)
+{
+    struct winsize size;
+
+    memset(&size, 0, sizeof size);
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+}
+
 static PROGRAM_UNUSED double program_seconds(void)
 {
     struct timespec now;
@@ -152,16 +180,14 @@ static PROGRAM_UNUSED double program_seconds(void)
 
 /* --- how programs end --------------------------------------------------------------------------------------------- */
 
-#define PROGRAM_PARTS 4 /* unfinished files at a time */
-
-static char *volatile program_parts[PROGRAM_PARTS]; /* their names; NULL: none */
+static char *volatile program_parts[PROGRAM_OUTPUTS]; /* names of unfinished files; NULL: none */
 
 /* Removes the unfinished files. Safe in signal handlers. */
 static void program_remove_parts(void)
 {
     int i;
 
-    for (i = 0; i < PROGRAM_PARTS; i++) {
+    for (i = 0; i < PROGRAM_OUTPUTS; i++) {
         const char *part = program_parts[i];
 
         if (part)
@@ -197,6 +223,8 @@ static PROGRAM_UNUSED void program_die(int number)
 
     program_remove_parts();
     program_erase_bar();
+    if (program_at_end)
+        program_at_end();
     signal(number, SIG_DFL);
     sigemptyset(&only);
     sigaddset(&only, number);
@@ -204,15 +232,14 @@ static PROGRAM_UNUSED void program_die(int number)
     sigprocmask(SIG_UNBLOCK, &only, NULL);
 }
 
-/* Signals that end a program. Interrupt and terminate do so even where a shell had them ignored. */
-static const struct program_signal {
-    int number, always;
-} program_signals[] = {{SIGINT, 1}, {SIGTERM, 1}, {SIGHUP, 0}, {SIGQUIT, 0}, {SIGPIPE, 0},
-                     {SIGXCPU, 0}, {SIGXFSZ, 0}, {SIGABRT, 0}, {SIGALRM, 0}, {SIGUSR1, 0}, {SIGUSR2, 0}};
+/* Signals that end a program. */
+static const int program_signals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE, SIGXCPU,
+                                      SIGXFSZ, SIGABRT, SIGALRM, SIGUSR1, SIGUSR2};
 
 #define PROGRAM_SIGNALS ((int)(sizeof program_signals / sizeof *program_signals))
 
-/* Makes these signals remove unfinished files first. One that the program handles itself stays as it is. */
+/* Makes these signals remove unfinished files first. One that the program handles itself stays as it is, and so does
+   one that it was started to ignore. */
 static void program_catch_signals(void)
 {
     struct sigaction now, ours;
@@ -221,9 +248,8 @@ static void program_catch_signals(void)
     memset(&ours, 0, sizeof ours);
     ours.sa_handler = program_die;
     for (i = 0; i < PROGRAM_SIGNALS; i++)
-        if (sigaction(program_signals[i].number, NULL, &now) == 0 &&
-            (now.sa_handler == SIG_DFL || (now.sa_handler == SIG_IGN && program_signals[i].always)))
-            sigaction(program_signals[i].number, &ours, NULL);
+        if (sigaction(program_signals[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+            sigaction(program_signals[i], &ours, NULL);
 }
 
 /* Holds these signals back, or lets them through again. */
@@ -234,7 +260,7 @@ static void program_hold_signals(int hold)
 
     sigemptyset(&set);
     for (i = 0; i < PROGRAM_SIGNALS; i++)
-        sigaddset(&set, program_signals[i].number);
+        sigaddset(&set, program_signals[i]);
     sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
@@ -250,6 +276,8 @@ static void program_on_bus(int number, siginfo_t *about, void *context)
     while (__atomic_exchange_n(&program_bus_seen, 1, __ATOMIC_ACQ_REL))
         pause();
     program_remove_parts();
+    if (program_at_end)
+        program_at_end();
     if (write(STDERR_FILENO, program_bus_text, strlen(program_bus_text)) < 0)
         _exit(PROGRAM_FAILED); /* nobody listens */
     _exit(PROGRAM_FAILED);
@@ -269,6 +297,13 @@ static void program_catch_bus(void)
 }
 #endif
 
+/* Hands Ctrl-C to the program. Where it is ignored, as for a script's "program &", it stays so. */
+static PROGRAM_UNUSED void program_on_interrupt(void (*handler)(int))
+{
+    if (signal(SIGINT, SIG_IGN) != SIG_IGN)
+        signal(SIGINT, handler);
+}
+
 /* --- flags -------------------------------------------------------------------------------------------------------- */
 
 typedef enum program_kind {
@@ -280,8 +315,9 @@ typedef enum program_kind {
     PROGRAM_ISA,      /* const char *: an instruction set that this machine has */
     PROGRAM_INTEGER,  /* int in [low, high] */
     PROGRAM_REAL,     /* float in [low, high] */
-    PROGRAM_SEED,     /* uint64_t */
+    PROGRAM_SEED,     /* uint64_t; -1: from the clock */
     PROGRAM_CHOICE,   /* int: which of the words in `value`, "off|auto|draft" */
+    PROGRAM_FIELD,    /* specdec_config: the field that `value` names, which also has the help, unless there is one */
     PROGRAM_WORD      /* const char *: no flag but a word of its own; words fill their rows in order */
 } program_kind;
 
@@ -296,12 +332,9 @@ typedef struct program_flag {
     double low, high;
 } program_flag;
 
-/* The words behind --chat-format. */
-#define PROGRAM_CHAT_FORMATS "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|deepseek-r1"
-
-/* The words behind --spec, in the order of specdec_drafting. */
-#define PROGRAM_DRAFTER(NAME, kind, name) "|" name
-#define PROGRAM_DRAFTING "auto|off" SPECDEC_DRAFTERS(PROGRAM_DRAFTER)
+/* The words behind --chat-format, and those behind --spec. */
+#define PROGRAM_CHAT_FORMATS SPECDEC_CHAT_FORMATS
+#define PROGRAM_DRAFTING SPECDEC_DRAFTINGS
 
 static int program_whole(const char *text, char *end)
 {
@@ -334,6 +367,42 @@ static int program_has_isa(const char *name)
         if (strcmp(specdec_isa_name(i), name) == 0)
             return 1;
     return 0;
+}
+
+/* A seed that no other start of a program has, of 32 bits: so that others can read it as a number, too. */
+static PROGRAM_UNUSED uint64_t program_clock_seed(void)
+{
+    uint64_t seed = (uint64_t)time(NULL) * 1000003u + (uint64_t)(1e9 * program_seconds()) + (uint64_t)getpid() * 7919u;
+
+    return (seed ^ seed >> 32) * 0x9e3779b97f4a7c15u >> 32;
+}
+
+/* The field of a configuration that a flag sets; NULL: it sets something else. */
+static const specdec_field *program_field(const program_flag *flag)
+{
+    int i = 0;
+
+    if (flag->kind != PROGRAM_FIELD)
+        return NULL;
+    while (specdec_get_field(i) && strcmp(specdec_get_field(i)->name, flag->value) != 0)
+        i++;
+    return specdec_get_field(i);
+}
+
+/* What the help calls the value of a flag; NULL: it takes none. */
+static const char *program_value(const program_flag *flag)
+{
+    const specdec_field *field = program_field(flag);
+
+    if (!field)
+        return flag->value;
+    return field->words                            ? field->words
+           : field->kind == SPECDEC_FIELD_SWITCH   ? NULL
+           : field->kind == SPECDEC_FIELD_REAL     ? "F"
+           : field->kind == SPECDEC_FIELD_SEED     ? "S"
+           : field->kind == SPECDEC_FIELD_INTEGER  ? "N"
+           : field->kind == SPECDEC_FIELD_FILE     ? "FILE"
+                                                   : "TEXT";
 }
 
 /* Stores the value of a flag. Returns 0 when the flag does not take such a value. */
@@ -373,8 +442,14 @@ static int program_store(const program_flag *flag, const char *text)
         *(float *)flag->out = (float)real;
         return real == 0 || (float)real != 0; /* so small a number would be what 0 means */
     case PROGRAM_SEED:
+        if (strcmp(text, "-1") == 0) {
+            *(uint64_t *)flag->out = program_clock_seed();
+            fprintf(stderr, "%s: %s %llu\n", program_name, flag->name, (unsigned long long)*(uint64_t *)flag->out);
+            return 1;
+        }
         *(uint64_t *)flag->out = strtoull(text, &end, 10);
         return program_whole(text, end) && *text >= '0' && *text <= '9';
+    case PROGRAM_FIELD: return !specdec_config_set((specdec_config *)flag->out, flag->value, text, NULL);
     case PROGRAM_CHOICE:
         *(int *)flag->out = program_choice(flag->value, text);
         return *(int *)flag->out >= 0;
@@ -392,16 +467,16 @@ static void program_help(const program_flag *flags, const char *usage, const cha
     printf("usage: %s %s\n\n", program_name, usage);
     for (; flags->name; flags++) {
         char left[192];
-        const char *line = flags->help;
+        const char *value = program_value(flags), *help = flags->help ? flags->help : program_field(flags)->help, *line = help;
         int size;
 
-        snprintf(left, sizeof left, "%s %s", flags->name, flags->value ? flags->value : "");
+        snprintf(left, sizeof left, "%s %s", flags->name, value ? value : "");
         if (strlen(left) > 23) {
             printf("  %s\n", left);
             left[0] = 0;
         }
         for (size = (int)strcspn(line, "\n"); ; size = (int)strcspn(line, "\n")) {
-            printf("  %-23s %.*s\n", line == flags->help ? left : "", size, line);
+            printf("  %-23s %.*s\n", line == help ? left : "", size, line);
             if (!line[size])
                 break;
             line += size + 1;
@@ -411,11 +486,35 @@ static void program_help(const program_flag *flags, const char *usage, const cha
     printf("\n%sExit status: 0 done, 1 failed, 2 wrong usage.\n", ending);
 }
 
-/* Says why a flag does not take a value. Returns PROGRAM_USAGE. */
-static int program_refuse(const program_flag *flag, const char *value)
+/* Says why one more of the texts of a flag is not taken. Returns PROGRAM_USAGE. */
+static int program_refuse_text(const program_flag *flag, const char *value)
 {
     char what[240];
 
+    if (!*value)
+        snprintf(what, sizeof what, "%s takes 1 to %d bytes, and this is empty", flag->name, (int)flag->low);
+    else if (strlen(value) > (size_t)flag->low)
+        snprintf(what, sizeof what, "%s takes 1 to %d bytes, and this has %zu", flag->name, (int)flag->low,
+                 strlen(value));
+    else
+        snprintf(what, sizeof what, "%s may be given %d times, and this is one more: %.99s", flag->name,
+                 (int)flag->high, value);
+    return program_misused(what, "");
+}
+
+/* Says why a flag does not take a value. Returns PROGRAM_USAGE. */
+static int program_refuse(const program_flag *flag, const char *value)
+{
+    char what[SPECDEC_ERROR_TEXT_SIZE + 80];
+    specdec_error error;
+
+    if (flag->kind == PROGRAM_TEXTS)
+        return program_refuse_text(flag, value);
+
+    if (flag->kind == PROGRAM_FIELD && specdec_config_set((specdec_config *)flag->out, flag->value, value, &error)) {
+        snprintf(what, sizeof what, "%s%s", flag->name, error.text + strlen(flag->value));
+        return program_misused(what, "");
+    }
     if (flag->kind == PROGRAM_INTEGER)
         snprintf(what, sizeof what, "%s takes a whole number from %.0f to %.0f, not ", flag->name, flag->low,
                  flag->high);
@@ -423,14 +522,11 @@ static int program_refuse(const program_flag *flag, const char *value)
         snprintf(what, sizeof what, "%s takes a number from %g to %g, not ", flag->name, flag->low, flag->high);
     else if (flag->kind == PROGRAM_CHOICE || flag->kind == PROGRAM_NAME)
         snprintf(what, sizeof what, "%s takes %s, not ", flag->name, flag->value);
-    else if (flag->kind == PROGRAM_TEXTS)
-        snprintf(what, sizeof what, "%s takes 1 to %d bytes, %d times at most: not ", flag->name, (int)flag->low,
-                 (int)flag->high);
     else if (flag->kind == PROGRAM_ISA)
         snprintf(what, sizeof what, "%s takes an instruction set of this machine (see specdec-info), not ",
                  flag->name);
     else
-        snprintf(what, sizeof what, "%s takes a whole number, not ", flag->name);
+        snprintf(what, sizeof what, "%s takes a whole number, or -1, not ", flag->name);
     return program_misused(what, value);
 }
 
@@ -442,6 +538,18 @@ static const program_flag *program_find(const program_flag *flag, const char *na
                  : flag->kind == PROGRAM_WORD && !*(const char **)flag->out)
             break;
     return flag;
+}
+
+#define PROGRAM_FLAGS 64 /* rows of a table, at most */
+
+static unsigned char program_was_given[PROGRAM_FLAGS]; /* by the row of a flag: it stood on the command line */
+
+/* Did the command line have this flag of the table that was read? */
+static PROGRAM_UNUSED int program_given(const program_flag *flags, const char *name)
+{
+    const program_flag *flag = program_find(flags, name);
+
+    return flag->name && program_was_given[flag - flags];
 }
 
 /* Reads the command line. Returns PROGRAM_GO_ON, or the exit status of a program that is done. */
@@ -457,6 +565,7 @@ static PROGRAM_UNUSED int program_read(const program_flag *flags, int argc, char
         int word = plain || argv[i][0] != '-' || !argv[i][1];
         const program_flag *flag = program_find(flags, word ? NULL : argv[i]);
 
+        program_was_given[flag - flags] = 1;
         if (!word && strcmp(argv[i], "--") == 0) {
             plain = 1;
         } else if (!word && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
@@ -469,6 +578,8 @@ static PROGRAM_UNUSED int program_read(const program_flag *flags, int argc, char
             *(const char **)flag->out = argv[i];
         } else if (flag->kind == PROGRAM_SWITCH || flag->kind == PROGRAM_NO) {
             *(int *)flag->out = flag->kind == PROGRAM_SWITCH;
+        } else if (flag->kind == PROGRAM_FIELD && !program_value(flag)) {
+            program_store(flag, "on");
         } else if (++i == argc) {
             return program_misused("a value is missing behind ", flag->name);
         } else if (!program_store(flag, argv[i])) {
@@ -514,6 +625,12 @@ static PROGRAM_UNUSED specdec *program_engine(const specdec_config *config, cons
 /* Bytes of a text that is read, at most: 16 for each token of the longest context. */
 #define PROGRAM_MOST_BYTES ((size_t)16 << 24)
 
+/* Bytes of the byte-order mark that a text begins with, which is no part of it: 3 or 0. */
+static PROGRAM_UNUSED size_t program_mark(const char *text, size_t length)
+{
+    return length >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
+
 /* Reads a whole stream, with a terminating zero that *length does not count; NULL and errno when that fails (EFBIG:
    it is too long). The caller frees it. */
 static PROGRAM_UNUSED char *program_read_all(FILE *file, size_t *length)
@@ -546,7 +663,25 @@ static PROGRAM_UNUSED char *program_read_all(FILE *file, size_t *length)
     return data;
 }
 
-/* The text of a file, or of standard input when it is called "-"; NULL, and a message, when that fails. */
+#define PROGRAM_TYPED 4095 /* bytes of a line that a terminal hands over, at most */
+
+/* Says which line of what was typed on a terminal may have been cut by it. */
+static void program_note_cut(const char *text, size_t length)
+{
+    const char *end = text + length, *line, *stop;
+    int number = 1;
+
+    for (line = text; line < end; line = stop + 1, number++) {
+        stop = (const char *)memchr(line, '\n', (size_t)(end - line));
+        stop = stop ? stop : end;
+        if (stop - line >= PROGRAM_TYPED)
+            fprintf(stderr, "%s: line %d has %d bytes: if it was longer, the terminal has cut it (a file has no such limit)\n",
+                    program_name, number, (int)(stop - line));
+    }
+}
+
+/* The text of a file, or of standard input when it is called "-", without a byte-order mark; NULL, and a message, when
+   that fails. */
 static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
 {
     int standard = strcmp(path, "-") == 0;
@@ -559,23 +694,55 @@ static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
         fprintf(stderr, "%s: cannot read %s: %s\n", program_name, path, strerror(errno));
     if (file && !standard)
         fclose(file);
+    if (text && standard && isatty(STDIN_FILENO))
+        program_note_cut(text, *length);
+    if (text && program_mark(text, *length)) {
+        *length -= 3;
+        memmove(text, text + 3, *length + 1);
+    }
     return text;
 }
 
-/* The same, as a string: without a byte order mark; a zero byte in it is an error. */
-static PROGRAM_UNUSED char *program_read_text(const char *path)
+/* The bytes of a regular file; a pipe, whose writer might never come, and a device are refused. NULL, and a message, when
+   that fails; absent, if not NULL, becomes 1, without a message, when there is no such file. */
+static PROGRAM_UNUSED char *program_read_regular(const char *path, size_t *length, int *absent)
 {
-    size_t length;
-    char *text = program_read_file(path, &length);
+    int64_t size = 0;
+    int opened = program_open_view(path, &size);
+    FILE *file = opened >= 0 && size >= 0 ? fdopen(opened, "rb") : NULL;
+    char *data = file ? program_read_all(file, length) : NULL;
 
+    if (absent)
+        *absent = opened < 0 && errno == ENOENT;
+    if (opened >= 0 && size < 0)
+        program_failed(path, " is not a regular file");
+    else if (!data && !(absent && *absent))
+        fprintf(stderr, "%s: cannot read %s: %s\n", program_name, path, strerror(errno));
+    if (file)
+        fclose(file);
+    else if (opened >= 0)
+        close(opened);
+    return data;
+}
+
+/* Bytes that were read, as a string; NULL, and a message, when there is a zero byte in it. */
+static PROGRAM_UNUSED char *program_as_text(char *text, size_t length, const char *path)
+{
     if (text && strlen(text) != length) {
         program_failed(path, " holds a zero byte, so it is no text");
         free(text);
         return NULL;
     }
-    if (text && !strncmp(text, "\xEF\xBB\xBF", 3))
-        memmove(text, text + 3, length - 2);
     return text;
+}
+
+/* The same as program_read_file, as a string. */
+static PROGRAM_UNUSED char *program_read_text(const char *path)
+{
+    size_t length = 0;
+    char *text = program_read_file(path, &length);
+
+    return program_as_text(text, length, path);
 }
 
 /* A regular file, mapped read-only until the program ends. Returns a status, after saying what went wrong. */
@@ -602,6 +769,33 @@ static PROGRAM_UNUSED int program_map_file(specdec_bytes *out, const char *path)
         status = PROGRAM_OK;
     close(file);
     return status;
+}
+
+/* Notes on standard error, once, that a prompt which is read as plain text spells control tokens; where: behind whose
+   name, "" or "line 7: ". */
+static PROGRAM_UNUSED void program_note_control(const specdec_model *model, const char *text, size_t length, const char *where)
+{
+    static int said;
+    const size_t bytes = length > PROGRAM_MOST_BYTES ? 0 : specdec_tokenize_memory(model, length);
+    void *memory = bytes && !said ? malloc(bytes) : NULL;
+    int flags[2] = {0, SPECDEC_TOKENIZE_SPECIAL}, count[2] = {0, 0}, i;
+    int32_t *tokens[2] = {NULL, NULL};
+
+    for (i = 0; memory && i < 2; i++) {
+        specdec_tokenize(model, text, length, flags[i], NULL, 0, &count[i], memory, bytes, NULL);
+        tokens[i] = (int32_t *)malloc(((size_t)count[i] + 1) * sizeof **tokens);
+        if (tokens[i])
+            specdec_tokenize(model, text, length, flags[i], tokens[i], count[i], &count[i], memory, bytes, NULL);
+    }
+    if (tokens[0] && tokens[1] && (count[0] != count[1] || memcmp(tokens[0], tokens[1], (size_t)count[0] * sizeof **tokens))) {
+        said = 1;
+        program_erase_bar();
+        fprintf(stderr, "%s: %sthe prompt spells control tokens, which are read as plain text (--parse-special reads them)\n",
+                program_name, where);
+    }
+    free(tokens[0]);
+    free(tokens[1]);
+    free(memory);
 }
 
 /* --- bytes and numbers -------------------------------------------------------------------------------------------- */
@@ -641,10 +835,10 @@ static PROGRAM_UNUSED int program_is(specdec_bytes name, const char *text)
 
 /* --- output files ------------------------------------------------------------------------------------------------- */
 
-/* A file that appears under its name when it is complete: until then it is one with a name of its own in the same
-   folder, which goes away when the program fails or is ended by a signal. Links are followed: what they name is
-   written. What is no regular file (a device, a pipe) is written straight, "-" is standard output. Start with
-   PROGRAM_NO_OUTPUT. */
+/* A file that appears under its name when the program has done its work (program_finish): until then it is one with a
+   name of its own in the same folder, which goes away when the program fails or is ended by a signal. Links are
+   followed: what they name is written. What is no regular file (a device, a pipe) is written straight, "-" is standard
+   output. Start with PROGRAM_NO_OUTPUT; it must stay where it is until program_finish. */
 typedef struct program_output {
     FILE *file;
     const char *path;
@@ -663,9 +857,24 @@ static int program_note_part(const char *from, char *to)
 {
     int i;
 
-    for (i = 0; i < PROGRAM_PARTS; i++)
+    for (i = 0; i < PROGRAM_OUTPUTS; i++)
         if (program_parts[i] == from) {
             program_parts[i] = to;
+            return 1;
+        }
+    return 0;
+}
+
+static program_output *program_outputs[PROGRAM_OUTPUTS]; /* that are open, or wait for their names */
+
+/* Notes an output (from NULL), or forgets it (to NULL). Returns 0 when there are too many. */
+static int program_note_output(const program_output *from, program_output *to)
+{
+    int i;
+
+    for (i = 0; i < PROGRAM_OUTPUTS; i++)
+        if (program_outputs[i] == from) {
+            program_outputs[i] = to;
             return 1;
         }
     return 0;
@@ -675,6 +884,8 @@ static int program_note_part(const char *from, char *to)
 static PROGRAM_UNUSED void program_output_drop(program_output *out)
 {
     int error = errno;
+
+    program_note_output(out, NULL);
 
     if (out->file && out->file != stdout)
         fclose(out->file);
@@ -738,8 +949,8 @@ static int program_create_part(program_output *out)
 }
 
 #ifdef _WIN32
-/* Opens an output. inputs: files that must not be overwritten, NULL at their end; NULL: none. Returns a status. */
-static PROGRAM_UNUSED int program_output_open(program_output *out, const char *path, const char *const *inputs)
+/* Opens an output's file. inputs: see program_output_open. Returns a status. */
+static int program_output_begin(program_output *out, const char *path, const char *const *inputs)
 {
     int standard = strcmp(path, "-") == 0, file;
 
@@ -861,8 +1072,8 @@ static int program_is_input(const struct stat *about, const char *const *inputs)
     return 0;
 }
 
-/* Opens an output. inputs: files that must not be overwritten, NULL at their end; NULL: none. Returns a status. */
-static PROGRAM_UNUSED int program_output_open(program_output *out, const char *path, const char *const *inputs)
+/* Opens an output's file. inputs: see program_output_open. Returns a status. */
+static int program_output_begin(program_output *out, const char *path, const char *const *inputs)
 {
     struct stat about;
     int standard = strcmp(path, "-") == 0, file;
@@ -888,33 +1099,72 @@ static PROGRAM_UNUSED int program_output_open(program_output *out, const char *p
 }
 #endif
 
-/* Writes bytes. A failure is noticed by the close, and by ferror before. */
+/* Opens an output. inputs: files that must not be overwritten, NULL at their end; NULL: none. Returns a status. */
+static PROGRAM_UNUSED int program_output_open(program_output *out, const char *path, const char *const *inputs)
+{
+    int status = program_output_begin(out, path, inputs);
+
+    if (!status)
+        program_note_output(NULL, out); /* as many as there are unfinished files find room */
+    return status;
+}
+
+/* Writes bytes. A failure is noticed by the end, and by ferror before. */
 static PROGRAM_UNUSED void program_output_write(program_output *out, const void *bytes, size_t count)
 {
     if (fwrite(bytes, 1, count, out->file) != count && !out->error)
         out->error = errno;
 }
 
-/* Closes the file and gives it its name; a write that failed before is noticed here. */
-static PROGRAM_UNUSED int program_output_close(program_output *out)
+/* All is written: closes the file, which gets its name by program_finish. A write that failed before is noticed here.
+   Returns a status. */
+static PROGRAM_UNUSED int program_output_end(program_output *out)
 {
     FILE *file = out->file;
-    int error = fflush(file) != 0 ? errno : ferror(file) ? EIO : 0;
+    int error;
 
+    if (!file) /* that was done */
+        return PROGRAM_OK;
+    error = fflush(file) != 0 ? errno : ferror(file) ? EIO : 0;
     out->file = NULL;
     if (file != stdout && fclose(file) != 0 && !error)
         error = errno;
-    if (!error && out->part && program_rename(out->part, out->real) != 0)
-        error = errno;
     errno = out->error ? out->error : error;
-    if (error)
+    return error || out->error ? program_output_failed(out) : PROGRAM_OK;
+}
+
+/* Gives a file that is closed its name. Returns a status. */
+static int program_output_name(program_output *out)
+{
+    if (out->part && program_rename(out->part, out->real) != 0)
         return program_output_failed(out);
     if (out->part)
         program_note_part(out->part, NULL);
     free(out->part);
-    free(out->real);
-    out->part = out->real = NULL;
+    out->part = NULL;
+    program_output_drop(out);
     return PROGRAM_OK;
+}
+
+/* How every program ends that writes: all files and standard output are written out, and only when nothing has failed,
+   the program's status included, do files take the places of old ones; else they are dropped. Returns a status. */
+static PROGRAM_UNUSED int program_finish(int status)
+{
+    int i;
+
+    for (i = 0; i < PROGRAM_OUTPUTS; i++)
+        if (program_outputs[i] && status != PROGRAM_FAILED && program_output_end(program_outputs[i]))
+            status = PROGRAM_FAILED;
+    if (status == PROGRAM_OK)
+        status = program_flush();
+    else
+        fflush(stdout);
+    for (i = 0; i < PROGRAM_OUTPUTS; i++)
+        if (program_outputs[i] && status == PROGRAM_FAILED)
+            program_output_drop(program_outputs[i]);
+        else if (program_outputs[i] && program_output_name(program_outputs[i]))
+            status = PROGRAM_FAILED;
+    return status;
 }
 
 /* --- energy ------------------------------------------------------------------------------------------------------- */
@@ -987,15 +1237,56 @@ static PROGRAM_UNUSED void program_energy_poll(program_energy *energy)
 
 /* --- progress ----------------------------------------------------------------------------------------------------- */
 
+/* What the engine calls its work, and how people would. */
+static const struct program_work {
+    const char *name, *words;
+} program_works[] = {{"repack", "loading the model"}, {"prefill", "reading the prompt"}, {"ranks", "waiting for the others"}};
+
+/* Draws a bar of done of total units of work, as wide as the terminal allows. */
+static void program_draw_bar(const char *what, int done, int total)
+{
+    const int columns = program_columns() - 1, percent = (int)(100.0 * done / total); /* the last one stays free */
+    const char *words = what;
+    int width, filled;
+    size_t i;
+
+    for (i = 0; i < PROGRAM_COUNT(program_works); i++)
+        words = strcmp(what, program_works[i].name) == 0 ? program_works[i].words : words;
+    width = program_least(30, columns - (int)strlen(words) - (int)sizeof " [] 100%" + 1);
+    filled = (int)((double)width * done / total);
+    if (width >= 5)
+        fprintf(stderr, "\r%s [%.*s%*s] %d%%", words, filled, "##############################", width - filled, "", percent);
+    else
+        fprintf(stderr, "\r%.*s %3d%%", columns > 5 ? columns - 5 : 0, words, percent);
+    program_bar = 1;
+}
+
+static int program_prompt_done, program_prompt_total; /* tokens of the prompt that is being read; 0: none is */
+
+/* Says how far the reading of a prompt was that Ctrl-C ended. */
+static PROGRAM_UNUSED void program_say_how_far(void)
+{
+    program_erase_bar();
+    if (program_prompt_total)
+        fprintf(stderr, "%s: stopped: %d of %d tokens of the prompt were read\n", program_name, program_prompt_done,
+                program_prompt_total);
+    else
+        fprintf(stderr, "%s: stopped before any of the prompt was read\n", program_name);
+    program_prompt_done = program_prompt_total = 0;
+}
+
 /* specdec_hooks.progress: a bar on a terminal, for whatever takes more than a moment; nothing elsewhere. */
 static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, int done, int total)
 {
     static const char *doing;
     static double since, shown;
     double now = program_seconds();
-    int filled;
 
     (void)user_data;
+    if (strcmp(what, "prefill") == 0) {
+        program_prompt_done = done < total ? done : 0;
+        program_prompt_total = done < total ? total : 0;
+    }
     if (!isatty(STDERR_FILENO))
         return 0;
     if (what != doing) {
@@ -1006,10 +1297,7 @@ static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, in
         program_erase_bar();
         doing = NULL;
     } else if (now - since > 0.3 && now - shown > 0.1) {
-        filled = (int)(30.0 * done / total);
-        fprintf(stderr, "\r%s [%.*s%*s] %d%%", what, filled, "##############################", 30 - filled, "",
-                (int)(100.0 * done / total));
-        program_bar = 1;
+        program_draw_bar(what, done, total);
         shown = now;
     }
     fflush(stderr);

@@ -65,6 +65,16 @@ static PROGRAM_UNUSED void *program_map(size_t bytes)
     return block;
 }
 
+/* Columns of the console; 80 where that is not known. */
+static PROGRAM_UNUSED int program_columns(void)
+{
+    CONSOLE_SCREEN_BUFFER_INFO about;
+
+    return GetConsoleScreenBufferInfo(GetStdHandle(STD_ERROR_HANDLE), &about)
+               ? about.srWindow.Right - about.srWindow.Left + 1
+               : 80;
+}
+
 static PROGRAM_UNUSED double program_seconds(void)
 {
     LARGE_INTEGER now, second;
@@ -103,8 +113,10 @@ static PROGRAM_UNUSED int program_open_view(const char *path, int64_t *size)
         return -1;
     file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
                        FILE_ATTRIBUTE_NORMAL, NULL);
-    if (file == INVALID_HANDLE_VALUE)
+    if (file == INVALID_HANDLE_VALUE) {
+        errno = GetLastError() == ERROR_FILE_NOT_FOUND ? ENOENT : EACCES;
         return -1;
+    }
     *size = GetFileType(file) == FILE_TYPE_DISK && GetFileSizeEx(file, &bytes) ? (int64_t)bytes.QuadPart : -1;
     return _open_osfhandle((intptr_t)file, _O_RDONLY | _O_BINARY);
 }

@@ -1598,7 +1598,7 @@ static int run_crowds(bench *b)
             return PROGRAM_FAILED;
     }
     print[b->o->format](b, results, b->o->model_count);
-    return program_flush();
+    return program_finish(PROGRAM_OK);
 }
 
 /* --- comparison: tree shapes and verifiers ------------------------------------------------------------------------ */
@@ -1894,7 +1894,7 @@ static int run_comparison(const options *o)
         return PROGRAM_FAILED;
     (o->format == FORMAT_JSON ? print_json_comparison : print_md_comparison)(&c);
     measure_close(&c.m);
-    return program_flush();
+    return program_finish(PROGRAM_OK);
 }
 
 /* --- command line ------------------------------------------------------------------------------------------------- */
@@ -2012,5 +2012,5 @@ int main(int argc, char **argv)
             return PROGRAM_FAILED;
     print[o.format](&b, results, o.model_count);
     free(m.memory);
-    return program_flush();
+    return program_finish(PROGRAM_OK);
 }

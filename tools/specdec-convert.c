@@ -286,7 +286,7 @@ static int run(tool *t)
     for_tensors(t, put_record);
     gguf_put_padding(&t->out);
     for_tensors(t, put_values);
-    return program_output_close(&t->out.output);
+    return PROGRAM_OK;
 }
 
 int main(int argc, char **argv)
@@ -307,5 +307,5 @@ int main(int argc, char **argv)
         return status;
     if (!t.checkpoint || !t.vocabulary || !t.output)
         return program_misused("--checkpoint, --vocabulary and -o are needed", "");
-    return run(&t);
+    return program_finish(run(&t));
 }

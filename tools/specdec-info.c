@@ -7,7 +7,7 @@ static specdec_error failure; /* of the last call that failed */
 
 typedef struct options {
     specdec_config config;
-    int memory_only, tensors, spec, policy;
+    int memory_only, tensors, fields, spec, policy;
 } options;
 
 /* A text from a file: what could upset a terminal becomes a question mark. */
@@ -269,6 +269,32 @@ static int run(options *o)
     return PROGRAM_OK;
 }
 
+/* Every field of a configuration: its name, what it takes, what it is. Returns a status. */
+static int list_fields(void)
+{
+    const specdec_field *f;
+    char range[64];
+    int i, k;
+
+    for (i = 0; (f = specdec_get_field(i)) != NULL; i++) {
+        const char *takes = f->words                           ? f->words
+                            : f->kind == SPECDEC_FIELD_POINTER ? "no text"
+                            : f->kind == SPECDEC_FIELD_SWITCH  ? "off|on"
+                            : f->kind == SPECDEC_FIELD_SEED    ? "number"
+                            : f->kind == SPECDEC_FIELD_FILE    ? "file"
+                            : f->kind == SPECDEC_FIELD_LIST    ? "texts"
+                            : f->kind == SPECDEC_FIELD_WORD    ? "text"
+                                                               : range;
+
+        snprintf(range, sizeof range, f->low > 0 ? "0, %.0f..%.0f" : "%.0f..%.0f", f->low, f->high);
+        printf("%-18s %-16s ", f->name, takes);
+        for (k = 0; f->help[k]; k++)
+            putchar(f->help[k] == '\n' ? ' ' : f->help[k]);
+        putchar('\n');
+    }
+    return program_flush();
+}
+
 static int read_options(options *o, int argc, char **argv)
 {
     specdec_config *c = &o->config;
@@ -276,26 +302,28 @@ static int read_options(options *o, int argc, char **argv)
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
         {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a draft model", 0, 0},
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
-        {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
-        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
-        {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
-        {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {"-c", PROGRAM_FIELD, c, "context", NULL, 0, 0},
+        {"-t", PROGRAM_FIELD, c, "threads", NULL, 0, 0},
+        {"-b", PROGRAM_FIELD, c, "batch", NULL, 0, 0},
+        {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
         {"--isa", PROGRAM_ISA, &c->isa, "NAME", "instruction set (the best)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from (auto)", 0, 0},
         {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic", "the draft model's trees (auto)", 0, 0},
-        {"--retrieval", PROGRAM_INTEGER, &c->retrieval, "N",
-         "tokens of a long text that --spec triforce looks at; auto: only with this; 0: an eighth of the context (0)", 0, 1 << 24},
-        {"--retrieval-chunk", PROGRAM_INTEGER, &c->retrieval_chunk, "N", "that are chosen together; 0: 8 (0)", 0, 64},
-        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree; 0: the default of --spec (0)", 0, 64},
-        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; 0: the default of --spec (0)", 0, 32},
-        {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file", 0, 0},
+        {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
+        {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
+        {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
+        {"--tree-depth", PROGRAM_FIELD, c, "tree_depth", NULL, 0, 0},
+        {"--in-place", PROGRAM_FIELD, c, "weights_in_place", NULL, 0, 0},
         {"--tensors", PROGRAM_SWITCH, &o->tensors, NULL, "every tensor, too", 0, 0},
+        {"--fields", PROGRAM_SWITCH, &o->fields, NULL, "what a configuration has, by the names that specdec_config_set takes; needs no model", 0, 0},
         {"--memory", PROGRAM_SWITCH, &o->memory_only, NULL, "only the number of bytes that specdec_init asks for", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
 
     memset(o, 0, sizeof *o);
     status = program_read(flags, argc, argv, "specdec-info", "-m MODEL.gguf [-md DRAFT.gguf] [flags]", "");
+    if (status == PROGRAM_GO_ON && o->fields)
+        return list_fields();
     if (status == PROGRAM_GO_ON && !c->target.path)
         return program_misused("-m is missing: which model?", "");
     c->drafting = (specdec_drafting)o->spec;
@@ -310,5 +338,5 @@ int main(int argc, char **argv)
 
     if (status == PROGRAM_GO_ON)
         status = run(&o);
-    return program_flush() ? PROGRAM_FAILED : status;
+    return program_finish(status);
 }

@@ -261,8 +261,5 @@ int main(int argc, char **argv)
     inputs[1] = o.tokens_file;
     if (status || program_output_open(&out, o.output, inputs))
         return status ? status : PROGRAM_FAILED;
-    status = run(&t, &o, &out);
-    if (status)
-        program_output_drop(&out);
-    return status ? status : program_output_close(&out);
+    return program_finish(run(&t, &o, &out));
 }

@@ -4,22 +4,24 @@
 
    Reads any type that specdec.h reads, writes GGUF v3. Metadata pairs are copied byte for byte, except
    general.file_type (set) and general.quantization_version (added when absent). One-dimensional tensors and those whose
-   name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices of Q4_0 and
-   Q4_K_M follow llama.cpp, but for attn_qkv:
-     Q4_0    Q4_0, but the output matrix (or the embedding that serves as one) Q6_K
-     Q4_K_M  Q4_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the first and the last
-             eighth of the layers and in every third layer between
+   name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices follow
+   llama.cpp's types of the same names, but for attn_qkv:
+     Q4_0, Q4_1, Q5_0, Q5_1  that type, but the output matrix (or the embedding that serves as one) Q6_K
+     Q4_K_M, Q5_K_M          Q4_K or Q5_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the
+                             first and the last eighth of the layers and in every third layer between
    Tensors of integers are copied. --draft-vocab N writes a draft model with a short vocabulary: of the output matrix only
    the rows of the N tokens that occur most often in --counts, and a tensor d2t that names these tokens.
 
-   Rows that are no multiple of 256 fall back from Q4_K and Q6_K to Q8_0, those that are no multiple of 32 to F16, with
-   a note. Memory: the mapped input, one row of floats a thread and a few MB of output. */
+   Rows that are no multiple of 256 fall back from Q4_K to Q5_0 or Q4_1, from Q5_K to Q5_1, Q5_0 or Q4_1, whichever gives
+   rows of the tensor back best, and from Q6_K to Q8_0; those that are no multiple of 32 to F16. The summary counts them.
+   Memory: the mapped input, two rows of floats a thread and a few MB of output. */
 
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "program.h"
 #include "gguf_writer.h"
 
+#include <math.h>
 #include <pthread.h>
 
 enum { CHUNK_BYTES = 2 << 20, INTEGERS_32 = 26, INTEGERS_64 = 27 /* numbers of types */ };
@@ -35,21 +37,28 @@ typedef struct output_type {
     const char *name;
     const char *type, *output_type; /* of most matrices, of the output matrix */
     uint32_t file_type;             /* general.file_type */
+    int is_mixed;                   /* some layers' attn_v and ffn_down are of output_type, too */
 } output_type;
 
 static const output_type output_types[] = {
-    {"Q8_0", "Q8_0", "Q8_0", 7}, {"Q4_0", "Q4_0", "Q6_K", 2}, {"Q4_K_M", "Q4_K", "Q6_K", 15},
-    {"F16", "F16", "F16", 1},    {"F32", "F32", "F32", 0},
+    {"Q8_0", "Q8_0", "Q8_0", 7, 0},    {"Q4_0", "Q4_0", "Q6_K", 2, 0},    {"Q4_1", "Q4_1", "Q6_K", 3, 0},
+    {"Q5_0", "Q5_0", "Q6_K", 8, 0},    {"Q5_1", "Q5_1", "Q6_K", 9, 0},    {"Q4_K_M", "Q4_K", "Q6_K", 15, 1},
+    {"Q5_K_M", "Q5_K", "Q6_K", 17, 1}, {"F16", "F16", "F16", 1, 0},       {"F32", "F32", "F32", 0, 0},
 };
+#define TYPE_NAMES "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_M, Q5_K_M, F16 or F32"
 
-/* What a type falls back to when rows are no whole number of its blocks. */
-static const struct { const char *name, *instead; } fallbacks[] = {
-    {"Q4_K", "Q8_0"}, {"Q6_K", "Q8_0"}, {"Q4_0", "F16"}, {"Q8_0", "F16"}};
+/* What a type falls back to when rows are no whole number of its blocks: the type that gives the tensor back best of those
+   whose blocks fit. */
+static const struct { const char *name, *instead[4]; } fallbacks[] = {
+    {"Q4_K", {"Q5_0", "Q4_1", "F16", NULL}}, {"Q5_K", {"Q5_1", "Q5_0", "Q4_1", "F16"}}, {"Q6_K", {"Q8_0", "F16", NULL, NULL}},
+    {"Q4_0", {"F16", NULL, NULL, NULL}},     {"Q4_1", {"F16", NULL, NULL, NULL}},       {"Q5_0", {"F16", NULL, NULL, NULL}},
+    {"Q5_1", {"F16", NULL, NULL, NULL}},     {"Q8_0", {"F16", NULL, NULL, NULL}}};
 
 /* One tensor: where it comes from, what becomes of it. */
 typedef struct job {
     specdec_gguf_tensor tensor;
     specdec_type from, to;
+    specdec_type wanted; /* of which `to` takes the place when rows are no whole number of its blocks */
     uint64_t rows;
     const int32_t *kept;     /* (rows) which rows of the tensor these are; NULL: all */
     size_t from_row, to_row; /* bytes of a row */
@@ -74,7 +83,7 @@ typedef struct tool {
     int has_output;    /* the model has an output matrix of its own */
     int embeds_output; /* the embedding serves as one, in what is written, too */
     gguf_writer out;
-    float *floats;  /* (threads, longest row) */
+    float *floats;  /* (threads, 2, longest row) */
     size_t floats_a_thread;
     unsigned char *chunk; /* converted rows: (2, chunk_size), one chunk filled while the other one is written */
     size_t chunk_size;
@@ -112,7 +121,7 @@ static int read_options(options *o, int argc, char **argv)
         {"IN.gguf", PROGRAM_WORD, (void *)&o->input, NULL, "the model", 0, 0},
         {"OUT.gguf", PROGRAM_WORD, (void *)&o->output, NULL,
          "the new one, which gets this name when it is complete; - is standard output", 0, 0},
-        {"TYPE", PROGRAM_WORD, (void *)&o->type_name, NULL, "Q8_0, Q4_0, Q4_K_M, F16 or F32 (any case)", 0, 0},
+        {"TYPE", PROGRAM_WORD, (void *)&o->type_name, NULL, TYPE_NAMES " (any case)", 0, 0},
         {"--draft-vocab", PROGRAM_INTEGER, &o->draft_vocab, "N",
          "write a draft model that proposes only the N most frequent tokens of\n"
          "--counts, so that a large vocabulary does not eat the gain", 1, 1 << 24},
@@ -122,8 +131,9 @@ static int read_options(options *o, int argc, char **argv)
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status = program_read(flags, argc, argv, "specdec-quantize", "[flags] IN.gguf OUT.gguf TYPE",
-                              "Vectors become F32. The output matrix of Q4_0 and Q4_K_M is Q6_K; Q4_K_M keeps attn_v and ffn_down of\n"
-                              "some layers in Q6_K. Rows that do not fit into blocks fall back to Q8_0 or F16, with a note.\n");
+                              "Vectors become F32. The output matrix of four and five bits is Q6_K; Q4_K_M and Q5_K_M keep attn_v and\n"
+                              "ffn_down of some layers in Q6_K. Rows that are no multiple of 256 fall back from Q4_K to Q5_0 or Q4_1,\n"
+                              "from Q5_K to Q5_1, from Q6_K to Q8_0, and if no multiple of 32 to F16; the summary says how many did.\n");
     size_t k;
 
     if (status != PROGRAM_GO_ON)
@@ -136,7 +146,7 @@ static int read_options(options *o, int argc, char **argv)
     if (!o->draft_vocab != !o->counts)
         return program_misused("--draft-vocab and --counts belong together", "");
     if (!o->type)
-        return program_misused("TYPE must be Q8_0, Q4_0, Q4_K_M, F16 or F32, not ", o->type_name);
+        return program_misused("TYPE must be " TYPE_NAMES ", not ", o->type_name);
     if (!o->threads)
         o->threads = specdec_processors();
     return PROGRAM_GO_ON;
@@ -162,7 +172,7 @@ static int64_t layer_of(specdec_bytes name)
     return i > 4 ? layer : -1;
 }
 
-/* Whether Q4_K_M spends more bits on attn_v, or attn_qkv, and ffn_down of layer i of n. */
+/* Whether a mixed type spends more bits on attn_v, or attn_qkv, and ffn_down of layer i of n. */
 static int wants_more_bits(int64_t i, int64_t n)
 {
     return i >= 0 && (i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2);
@@ -178,21 +188,67 @@ static const char *wanted_type(const tool *t, const specdec_gguf_tensor *tensor)
         return "F32";
     if (program_is(name, "output.weight") || (t->embeds_output && program_is(name, "token_embd.weight")))
         return type->output_type;
-    if (strcmp(type->type, "Q4_K") == 0 && wants_more_bits(layer_of(name), t->layers) &&
+    if (type->is_mixed && wants_more_bits(layer_of(name), t->layers) &&
         (ends_with(name, ".attn_v.weight") || ends_with(name, ".attn_qkv.weight") || ends_with(name, ".ffn_down.weight")))
-        return "Q6_K";
+        return type->output_type;
     return type->type;
 }
 
-/* The type that a tensor gets, whose rows are a whole number of its blocks. */
-static void fitting_type(const char *wanted, uint64_t row, specdec_type *type)
+/* The squared error of a tensor's rows once they were of a type, summed over at most 64 of them; the order of the sums,
+   and with it the choice that hangs on them, is the same on every machine. -1 when there is no memory. */
+static double squared_error(const job *j, const specdec_type *to)
 {
-    size_t i;
+    const size_t row = (size_t)j->tensor.shape[0];
+    const uint64_t step = j->rows / 64 + 1;
+    float *values = (float *)malloc(row * 2 * sizeof *values), *back = values + row;
+    unsigned char *encoded = (unsigned char *)malloc(row * sizeof(float));
+    double error = 0;
+    uint64_t i;
+    size_t k;
 
-    specdec_type_by_name(wanted, type);
-    for (i = 0; i < PROGRAM_COUNT(fallbacks); i++)
-        if (row % (uint64_t)type->block && strcmp(type->name, fallbacks[i].name) == 0)
-            specdec_type_by_name(fallbacks[i].instead, type);
+    for (i = 0; values && encoded && i < j->rows; i += step) {
+        specdec_type_to_float(j->from.number, j->tensor.data + (size_t)i * j->from_row, row, values, NULL);
+        specdec_type_from_float(to->number, values, row, encoded, NULL);
+        specdec_type_to_float(to->number, encoded, row, back, NULL);
+        for (k = 0; k < row; k++) {
+            float difference = values[k] - back[k];
+            error += (double)difference * (double)difference; /* exact, so that fused sums are no others */
+        }
+    }
+    if (!values || !encoded)
+        error = -1;
+    free(values);
+    free(encoded);
+    return error;
+}
+
+/* The type that a tensor gets: the wanted one, or where rows are no whole number of its blocks, of the types that may
+   take its place the one that loses least, of equals the smallest. F16 is for rows that no blocks fit. */
+static int choose_type(job *j, const char *wanted)
+{
+    const uint64_t row = j->tensor.shape[0];
+    double least = 0;
+    size_t i, k;
+
+    specdec_type_by_name(wanted, &j->wanted);
+    j->to = j->wanted;
+    for (i = 0; row % (uint64_t)j->wanted.block && i < PROGRAM_COUNT(fallbacks); i++)
+        for (k = 0; k < 4 && fallbacks[i].instead[k] && strcmp(fallbacks[i].name, wanted) == 0; k++) {
+            specdec_type type;
+            double error;
+
+            specdec_type_by_name(fallbacks[i].instead[k], &type);
+            if (row % (uint64_t)type.block || (type.block == 1 && row % (uint64_t)j->to.block == 0))
+                continue;
+            error = type.number == j->from.number ? 0 : squared_error(j, &type);
+            if (error < 0)
+                return 0;
+            if (row % (uint64_t)j->to.block || error < least || (error == least && type.bytes < j->to.bytes)) {
+                j->to = type;
+                least = error;
+            }
+        }
+    return 1;
 }
 
 /* A tensor of integers is copied. */
@@ -222,13 +278,12 @@ static int plan_tensor(tool *t, job *j)
                 (const char *)tensor->name.data, (unsigned)tensor->type);
         return 0;
     }
-    fitting_type(wanted, row, &j->to);
-    if (strcmp(j->to.name, wanted) != 0)
-        fprintf(stderr, "note: %.*s: rows of %llu do not fit %s, written as %s\n", (int)tensor->name.size,
-                (const char *)tensor->name.data, (unsigned long long)row, wanted, j->to.name);
     j->rows = elements / row;
-    if (specdec_type_bytes(j->from.number, row, &j->from_row, NULL) ||
-        specdec_type_bytes(j->to.number, row, &j->to_row, NULL) ||
+    if (specdec_type_bytes(j->from.number, row, &j->from_row, NULL) || row > SIZE_MAX / 16)
+        return failed("", j->tensor.name, " would be too large");
+    if (!choose_type(j, wanted))
+        return failed_text("out of memory", "");
+    if (specdec_type_bytes(j->to.number, row, &j->to_row, NULL) ||
         specdec_type_bytes(j->to.number, elements, &j->size, NULL))
         return failed("", tensor->name, " would be too large");
     return 1;
@@ -237,11 +292,11 @@ static int plan_tensor(tool *t, job *j)
 /* Room for rows of so many floats on every thread, and for two chunks. */
 static int take_room(tool *t, uint64_t longest)
 {
-    if (longest > SIZE_MAX / 8 / (uint64_t)t->given.threads)
+    if (longest > SIZE_MAX / 16 / (uint64_t)t->given.threads)
         return failed_text("out of memory", "");
     t->floats_a_thread = (size_t)longest;
     t->chunk_size = (size_t)CHUNK_BYTES > (size_t)longest * 4 ? (size_t)CHUNK_BYTES : (size_t)longest * 4;
-    t->floats = (float *)malloc((size_t)t->given.threads * 4 * (size_t)longest);
+    t->floats = (float *)malloc((size_t)t->given.threads * 8 * (size_t)longest);
     t->chunk = (unsigned char *)malloc(t->chunk_size * 2);
     return t->floats && t->chunk ? 1 : failed_text("out of memory", "");
 }
@@ -463,21 +518,21 @@ static void show_progress(const tool *t, specdec_bytes name)
 }
 
 /* Rows [first, end) of a tensor, which threads take one by one. */
-typedef struct rows {
+typedef struct row_range {
     const job *of;
     uint64_t first, end, next;
     unsigned char *out; /* of row first */
     int bad;            /* a value that the type cannot hold */
-} rows;
+} row_range;
 
-/* One thread and its room for a row. */
+/* One thread and its room for two rows. */
 typedef struct worker {
-    rows *all;
+    row_range *all;
     float *floats;
 } worker;
 
-/* Whether one of so many floats is infinite, no number, or beyond the largest half float. */
-VECTORISED static int beyond_half(const float *values, size_t count)
+/* The bits of the largest magnitude of so many floats: those of an infinity, or more, if one of them is not finite. */
+VECTORISED static int32_t largest_bits(const float *values, size_t count)
 {
     int32_t largest = 0;
     size_t i;
@@ -486,23 +541,39 @@ VECTORISED static int beyond_half(const float *values, size_t count)
         int32_t bits = (int32_t)(program_float_bits(values[i]) & 0x7FFFFFFFu);
         largest = bits > largest ? bits : largest;
     }
-    return largest > (int32_t)program_float_bits(65504.0f);
+    return largest;
+}
+
+/* Whether a type could hold a row (count): nothing of it was, or became, infinite or no number. Half floats, of which
+   scales are, hold what is below 32768 in any case; what is beyond is read back. room: count floats. */
+static int holds(const specdec_type *type, const float *values, size_t count, const unsigned char *encoded, float *room)
+{
+    const int32_t largest = largest_bits(values, count);
+
+    if (largest < (int32_t)program_float_bits(32768.0f))
+        return 1;
+    if (largest >= (int32_t)program_float_bits(INFINITY))
+        return 0;
+    specdec_type_to_float(type->number, encoded, count, room, NULL);
+    return largest_bits(room, count) < (int32_t)program_float_bits(INFINITY);
 }
 
 /* Converts rows until none is left. */
 static void *convert_rows(void *user)
 {
     worker *w = (worker *)user;
-    rows *all = w->all;
+    row_range *all = w->all;
     const job *j = all->of;
     size_t row = (size_t)j->tensor.shape[0];
     uint64_t i;
 
     while ((i = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED)) < all->end) {
+        unsigned char *out = all->out + (size_t)(i - all->first) * j->to_row;
+
         specdec_type_to_float(j->from.number, j->tensor.data + (size_t)(j->kept ? (uint64_t)j->kept[i] : i) * j->from_row, row, w->floats, NULL);
-        if (j->to.bytes != 4 * j->to.block && beyond_half(w->floats, row)) /* F32 holds them all */
+        specdec_type_from_float(j->to.number, w->floats, row, out, NULL);
+        if (j->to.bytes != 4 * j->to.block && !holds(&j->to, w->floats, row, out, w->floats + row)) /* F32 holds all */
             __atomic_store_n(&all->bad, 1, __ATOMIC_RELAXED);
-        specdec_type_from_float(j->to.number, w->floats, row, all->out + (size_t)(i - all->first) * j->to_row, NULL);
     }
     return NULL;
 }
@@ -513,7 +584,7 @@ static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count, 
 {
     worker workers[SPECDEC_MAX_THREADS];
     pthread_t threads[SPECDEC_MAX_THREADS];
-    rows all;
+    row_range all;
     int i, n = t->given.threads, started[SPECDEC_MAX_THREADS];
 
     all.of = j;
@@ -523,7 +594,7 @@ static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count, 
     all.bad = 0;
     for (i = 0; i < n; i++) {
         workers[i].all = &all;
-        workers[i].floats = t->floats + (size_t)i * t->floats_a_thread;
+        workers[i].floats = t->floats + (size_t)i * 2 * t->floats_a_thread;
         started[i] = i > 0 && (uint64_t)i < count && !pthread_create(&threads[i], NULL, convert_rows, &workers[i]);
     }
     gguf_put(&t->out, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
@@ -570,8 +641,12 @@ static int write_tensor(tool *t, const job *j)
         for (first = 0; first < j->rows && !ferror(t->out.output.file); first += step) {
             uint64_t count = j->rows - first < step ? j->rows - first : step;
             show_progress(t, j->tensor.name);
-            if (!convert_chunk(t, j, first, count, out, bytes))
-                return failed("", j->tensor.name, " holds values that are infinite, no numbers or beyond half floats");
+            if (!convert_chunk(t, j, first, count, out, bytes)) {
+                char why[96];
+
+                snprintf(why, sizeof why, " holds values that are infinite, no numbers or too large for %s", j->to.name);
+                return failed("", j->tensor.name, why);
+            }
             bytes = (size_t)count * j->to_row;
             out = out == t->chunk ? t->chunk + t->chunk_size : t->chunk;
             t->bytes_done += bytes;
@@ -595,25 +670,55 @@ static int write_all(tool *t)
         return 0;
     write_head(t);
     for (i = 0; i < t->job_count && !ferror(t->out.output.file); i++)
-        if (!write_tensor(t, &t->jobs[i])) {
-            program_output_drop(&t->out.output);
+        if (!write_tensor(t, &t->jobs[i]))
             return 0;
+    return !program_output_end(&t->out.output);
+}
+
+/* Says, for every type that tensors fell back from and to, how many did and how many bytes more that took. */
+static void report_fallbacks(const tool *t, FILE *to)
+{
+    size_t i, k;
+    uint64_t n;
+
+    for (i = 0; i < PROGRAM_COUNT(fallbacks); i++)
+        for (k = 0; k < 4 && fallbacks[i].instead[k]; k++) {
+            uint64_t count = 0;
+            double more = 0;
+            int block = 0;
+
+            for (n = 0; n < t->job_count; n++) {
+                const job *j = &t->jobs[n];
+
+                if (!j->wanted.name || strcmp(j->wanted.name, fallbacks[i].name) != 0 ||
+                    strcmp(j->to.name, fallbacks[i].instead[k]) != 0)
+                    continue;
+                block = j->wanted.block;
+                count++;
+                more += (double)j->size - (double)(j->rows * j->tensor.shape[0]) / block * j->wanted.bytes;
+            }
+            if (count)
+                fprintf(to, "%s instead of %s: %llu tensor%s whose rows are no multiple of %d, %.1f MB more\n",
+                        fallbacks[i].instead[k], fallbacks[i].name, (unsigned long long)count, count > 1 ? "s" : "", block,
+                        more / 1e6);
         }
-    return !program_output_close(&t->out.output);
 }
 
 /* The whole job after the options. Returns 1 when the output is complete. What is said goes to standard error when
    the model goes to standard output. */
 static int run(tool *t)
 {
+    FILE *to;
     double start = program_seconds();
 
     if (!plan(t) || !write_all(t))
         return 0;
-    fprintf(t->out.output.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n",
+    to = t->out.output.standard ? stderr : stdout;
+    fprintf(to, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n",
             t->given.output, t->given.type->name, (unsigned long long)t->job_count, (double)t->bytes_all / 1e6,
             program_seconds() - start);
-    return !program_flush();
+    report_fallbacks(t, to);
+    return 1;
 }
 
 int main(int argc, char **argv)
@@ -623,7 +728,7 @@ int main(int argc, char **argv)
 
     if (status != PROGRAM_GO_ON)
         return status;
-    status = run(&t) ? PROGRAM_OK : PROGRAM_FAILED;
+    status = program_finish(run(&t) ? PROGRAM_OK : PROGRAM_FAILED);
     free(t.jobs);
     free(t.ids);
     free(t.floats);

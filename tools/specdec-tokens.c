@@ -123,6 +123,7 @@ static specdec_model *open_model(const char *path, void **memory)
     memset(&config, 0, sizeof config);
     config.target.path = path;
     config.threads = config.vocabulary_only = 1;
+    config.hooks.log = program_warn;
     *memory = NULL;
     if (specdec_model_memory_needed(&config, &bytes, &error))
         program_failed("", error.text);
@@ -162,5 +163,5 @@ int main(int argc, char **argv)
     status = model ? run(&o, model) : PROGRAM_FAILED;
     specdec_model_deinit(model);
     free(memory);
-    return program_flush() ? PROGRAM_FAILED : status;
+    return program_finish(status);
 }

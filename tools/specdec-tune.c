@@ -119,10 +119,13 @@ static char *find_mark(char *text, const char *mark, int behind)
 /* Writes the family between the marks of a header, which is replaced when all went well. */
 static int refresh_header(const char *path)
 {
-    char *text = program_read_text(path), *from, *to;
+    const int standard = strcmp(path, "-") == 0;
+    size_t length = 0;
+    char *text = standard ? program_read_file(path, &length) : program_read_regular(path, &length, NULL), *from, *to;
     program_output out = PROGRAM_NO_OUTPUT;
     int status;
 
+    text = program_as_text(text, length, path);
     if (!text)
         return PROGRAM_FAILED;
     from = find_mark(text, "/* BEGIN GENERATED TREES */", 1);
@@ -132,10 +135,10 @@ static int refresh_header(const char *path)
         fwrite(text, 1, (size_t)(from - text), out.file);
         print_family(out.file);
         fputs(to, out.file);
-        status = program_output_close(&out);
+        status = program_output_end(&out);
     }
     free(text);
-    return status;
+    return program_finish(status);
 }
 
 /* specdec-tune --defaults [HEADER] */
@@ -146,7 +149,7 @@ static int run_defaults(const char *header)
     if (header)
         return refresh_header(header);
     print_family(stdout);
-    return program_flush();
+    return program_finish(PROGRAM_OK);
 }
 
 /* --- the best tree for a vector ----------------------------------------------------------------------------------- */
@@ -204,7 +207,7 @@ static int run_tree(const char *list, int n, int d)
     json_integers(&j, "parents", parents, tree.n);
     json_integers(&j, "ranks", ranks, tree.n);
     json_close(&j);
-    return program_flush();
+    return program_finish(PROGRAM_OK);
 }
 
 /* --- measuring a pair --------------------------------------------------------------------------------------------- */
@@ -761,7 +764,7 @@ static int run_tuning(options *o)
         return PROGRAM_FAILED;
     print[o->format](&r);
     measure_close(&r.m);
-    return program_flush();
+    return program_finish(PROGRAM_OK);
 }
 
 int main(int argc, char **argv)

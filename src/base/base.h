@@ -76,6 +76,13 @@
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
+/* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
+   cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
+#if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)
+#define SPECDEC__UNSANITIZED
+#else
+#define SPECDEC__UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
+#endif
 /* What stands between these two runs once for a model, an engine or a call. gcc builds it for size, and without what
    moves values out of loops, doubles code to save a jump and restores registers before each last call: that makes code
    longer. On 32-bit ARM it would forget to align strings that other functions, built for speed, take to be aligned. */
@@ -117,6 +124,13 @@
 #define SPECDEC__CHATS 0
 #else
 #define SPECDEC__CHATS 1
+#endif
+
+/* Whether chat templates are read, to see of which format they are. */
+#if defined(SPECDEC_NO_CHAT) || defined(SPECDEC_NO_TEMPLATES) || defined(SPECDEC_FREESTANDING)
+#define SPECDEC__TEMPLATES 0
+#else
+#define SPECDEC__TEMPLATES 1
 #endif
 
 /* Whether drafts that read the target's states are there. */
@@ -587,7 +601,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
 specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 {
-    char line[160];
+    char line[200];
     specdec__writer w = specdec__writer_to(line, sizeof line);
     va_list arguments;
 

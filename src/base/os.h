@@ -20,6 +20,9 @@
 #ifndef SPECDEC_NO_ENCODERS
 #define SPECDEC_NO_ENCODERS
 #endif
+#ifndef SPECDEC_NO_NAMES
+#define SPECDEC_NO_NAMES
+#endif
 #endif
 
 #if defined(_WIN32)
@@ -124,7 +127,10 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
    the end, -1 on failure. specdec__os_view maps the first bytes, at an address or, NULL, anywhere; NULL on failure.
    specdec__os_room finds addresses for so many bytes that nobody uses. specdec__os_unview ends all mappings in a range.
-   specdec__os_why writes into text[size] what the system says about the last failure. */
+   specdec__os_why writes into text[size] what the system says about the last failure.
+
+   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
+   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
 
 #ifdef SPECDEC_NO_FILES
 #define SPECDEC__FILES 0
@@ -134,6 +140,11 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 
 #define SPECDEC__OS_WHY 160     /* bytes of what a system says, at most */
 #define SPECDEC__OS_GRAIN 65536 /* of this mappings side by side begin at multiples, on every system */
+
+#if defined(SPECDEC_NO_FILES) || defined(_WIN32)
+static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
+static void specdec__os_large_pages(void *data, size_t size) { (void)data, (void)size; }
+#endif
 
 #if defined(SPECDEC_NO_FILES)
 #elif defined(_WIN32)
@@ -260,6 +271,38 @@ static unsigned char *specdec__os_room(size_t size)
 static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
 
 static void specdec__os_close(specdec__os_file file) { close(file); }
+
+/* Hands a hint to the system, which may decline it, about the pages that end inside data[size]. */
+static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, int hint)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
+    const uintptr_t from = at & ~(page - 1), end = (at + size) & ~(page - 1);
+
+#if defined(MADV_DONTNEED)
+    if (from < end)
+        madvise((void *)from, end - from, hint);
+#else
+    (void)from, (void)end, (void)hint;
+#endif
+}
+
+static void specdec__os_give_back(const void *data, size_t size)
+{
+#if defined(MADV_DONTNEED)
+    specdec__os_advise(data, size, MADV_DONTNEED);
+#else
+    (void)data, (void)size;
+#endif
+}
+
+static void specdec__os_large_pages(void *data, size_t size)
+{
+#if defined(MADV_HUGEPAGE)
+    specdec__os_advise(data, size, MADV_HUGEPAGE);
+#else
+    (void)data, (void)size;
+#endif
+}
 
 static void specdec__os_why(char *text, size_t size)
 {

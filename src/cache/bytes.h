@@ -101,15 +101,17 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
     }
 }
 
-/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has. */
+/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
+   do. */
 static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
-    int i, room = pages->free_count, needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+    const int needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+    int i, room = pages->free_count + pages->idle;
 
     for (i = 0; i < s->count + s->spare; i++)
-        room += pages->views[s->at[i].page] == 1;
+        room += pages->views[s->at[i].page] == 1 + pages->kept[s->at[i].page];
     return !pages->count || (needed <= room && needed <= view->capacity);
 }
 
@@ -121,7 +123,7 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
     for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
         specdec__segment *at = &s->at[s->count];
 
-        at->page = specdec__pages_take(&kv->span[span]);
+        at->page = specdec__pages_take(kv, span);
         at->start = from;
         at->from = from % SPECDEC__KEYS;
         at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);

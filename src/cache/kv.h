@@ -7,6 +7,9 @@
  * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
  * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
  * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
+ *
+ * Some views are kept: they hold the beginnings of sequences that have ended, for others that begin alike, and give
+ * their pages up as soon as a live view finds none.
  * ================================================================================================================== */
 
 #pragma once
@@ -53,6 +56,11 @@ typedef struct specdec__view {
     int capacity; /* segments, in each span */
     int length;   /* committed keys */
     int position; /* what RoPE turns the next one by: length, if no keys were left out */
+    /* of a kept view */
+    int kept;                   /* 1: it is one */
+    int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
+    uint64_t used;              /* by the clock of the cache: when it was made or last shared */
+    struct specdec__view *next; /* another kept view of the cache */
 } specdec__view;
 
 /* Pages of the layers of a span. */
@@ -62,7 +70,9 @@ typedef struct specdec__pages {
     size_t bytes;       /* of a page */
     unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
     int *free;          /* (free_count) pages that no view has */
-    int *views;         /* (count) how many views have a part in it */
+    int *views;         /* (count) how many views have a part in it, */
+    int *kept;          /* (count) and how many of these are kept */
+    int idle;           /* pages that kept views alone have a part in */
     int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
 } specdec__pages;
 
@@ -79,7 +89,7 @@ enum {
 typedef struct specdec__kv_news {
     int kind;
     specdec__view *view;
-    const specdec__view *other; /* NULL: none */
+    specdec__view *other;       /* NULL: none */
     int a, b;
     const int *path;
     int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
@@ -90,6 +100,8 @@ typedef struct specdec__kv {
     size_t head_bytes; /* keys and values of one page, layer and head */
     size_t key_bytes;  /* keys alone: values lie behind them */
     specdec__pages span[SPECDEC__SPANS];
+    specdec__view *kept; /* the first of the kept views; NULL: there are none */
+    uint64_t clock;      /* counts what happens to them */
     void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
     void *listener;
 } specdec__kv;
@@ -115,6 +127,7 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
     pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
     pages->free = SPECDEC__TAKE(arena, int, count);
     pages->views = SPECDEC__TAKE(arena, int, count);
+    pages->kept = SPECDEC__TAKE(arena, int, count);
     for (i = 0; pages->free && i < count; i++)
         pages->free[pages->free_count++] = count - 1 - i;
 }
@@ -125,22 +138,22 @@ typedef struct specdec__room {
     int length; /* keys of a view, at most */
     int keys;   /* of all views, at most */
     int most;   /* nodes of a step */
+    int nodes;  /* that all views together have slots for behind their keys, at most */
+    int kept;   /* kept views, beside them, which have no room of their own */
 } specdec__room;
 
-/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
-   pages, for the last page of each, which is its own. */
+/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
+   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
+   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
+   sum. A window never needs more than all keys do. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
-    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 || room->kept ? room->keys : room->length);
 
-    keys += 2 * room->most;
-    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
-        own = 0;
-        keys = specdec__min_int(room->length + 2 * room->most,
-                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
-        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
-    }
-    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
+    return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
@@ -187,7 +200,7 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span,
 }
 
 /* Tells who listens what was done to a view. */
-SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, const specdec__view *other,
+SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
                                       int a, int b, const int *path)
 {
     specdec__kv_news news;
@@ -203,10 +216,14 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
     kv->tell(kv->listener, &news);
 }
 
-/* One view less has a part in a page. */
-static void specdec__pages_drop(specdec__pages *pages, int page)
+/* A view gets a part in a page (by 1), or has none any more (by -1). A page that no view has a part in is free. */
+static void specdec__pages_part(specdec__pages *pages, int page, const specdec__view *view, int by)
 {
-    if (--pages->views[page] == 0)
+    pages->idle -= pages->kept[page] && pages->kept[page] == pages->views[page];
+    pages->views[page] += by;
+    pages->kept[page] += view->kept ? by : 0;
+    pages->idle += pages->kept[page] && pages->kept[page] == pages->views[page];
+    if (!pages->views[page])
         pages->free[pages->free_count++] = page;
 }
 
@@ -218,6 +235,14 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
     view->capacity = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+}
+
+/* A view becomes one of the kept views of a cache, which is not counted only. */
+static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
+{
+    view->kept = 1;
+    view->next = kv->kept;
+    kv->kept = view;
 }
 
 SPECDEC__FOR_SPEED

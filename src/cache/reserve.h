@@ -39,13 +39,96 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
-/* Hands out a page to one view; -1: none is left. */
-static int specdec__pages_take(specdec__pages *pages)
+/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
+static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
+    const specdec__segments *s = &view->span[span];
+    const int window = kv->span[span].window;
+    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
+
+    for (i = 0; i < s->count && at < end; i++)
+        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
+            at = s->at[i].start + s->at[i].length;
+    return at >= end || !kv->span[span].count;
+}
+
+/* The same for all spans, from the first key on. */
+static int specdec__view_holds_all(const specdec__view *view, const specdec__kv *kv, int end)
+{
+    int span, holds = 1;
+
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        holds &= specdec__view_holds(view, kv, span, 0, end);
+    return holds;
+}
+
+/* Cuts a view without reserved slots to its first length keys, and gives back pages that no view has a part in any
+   more. Forgets all of them where a window would reach pages that were given back. */
+static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
+{
+    int span;
+
+    if (length < view->length && !specdec__view_holds_all(view, kv, length))
+        length = 0;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        while (s->count && s->at[s->count - 1].start >= length)
+            specdec__pages_part(&kv->span[span], s->at[--s->count].page, view, -1);
+        if (s->count)
+            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
+                                                          length - s->at[s->count - 1].start);
+    }
+    if (length < view->length) {
+        view->position -= view->length - length;
+        view->length = length;
+    }
+    view->shared = specdec__min_int(view->shared, length);
+}
+
+/* The kept view that goes first: the one not used for longest of those that nobody has shared, if these are a quarter
+   or more; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are empty. */
+static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
+{
+    specdec__view *view, *oldest = NULL;
+    int all = 0, alone = 0;
+
+    for (view = kv->kept; view; view = view->next) {
+        all += view->length > 0;
+        alone += view->length && !view->shared;
+    }
+    for (view = kv->kept; view; view = view->next)
+        if (view->length && (4 * alone < all || !view->shared) && (!oldest || view->used < oldest->used))
+            oldest = view;
+    return oldest;
+}
+
+/* Kept views give up some keys: first those behind what others have shared, then all of the oldest. Returns 0 when
+   there are none left. */
+static int specdec__kv_give_up(specdec__kv *kv)
+{
+    specdec__view *view;
+
+    for (view = kv->kept; view; view = view->next)
+        if (view->shared && view->length - view->shared >= SPECDEC__KEYS) {
+            specdec__view_cut(view, kv, view->shared);
+            return 1;
+        }
+    view = specdec__kv_oldest(kv);
+    if (view)
+        specdec__view_cut(view, kv, 0);
+    return view != NULL;
+}
+
+/* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
+static int specdec__pages_take(specdec__kv *kv, int span)
+{
+    specdec__pages *pages = &kv->span[span];
     int page;
 
-    if (!pages->free_count)
-        return -1;
+    while (!pages->free_count)
+        if (!pages->idle || !specdec__kv_give_up(kv))
+            return -1;
     page = pages->free[--pages->free_count];
     pages->views[page] = 1;
     if (page == pages->touched) /* memory is cleared, and so used, when it is first needed */
@@ -66,13 +149,17 @@ static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
     if (!pages->count || !last || !used || s->room || s->spare || last->from + last->length != used)
         return 1;
     if (pages->views[last->page] > 1) {
-        page = specdec__pages_take(pages);
-        if (page < 0)
+        page = specdec__pages_take(kv, span);
+        if (page < 0 && pages->views[last->page] > 1 + pages->kept[last->page])
             return 0;
-        memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
-               pages->bytes);
-        specdec__pages_drop(pages, last->page);
-        last->page = page;
+        while (page < 0 && pages->views[last->page] > 1) /* kept views alone have a part in it, too */
+            specdec__kv_give_up(kv);
+        if (page >= 0) {
+            memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
+                   pages->bytes);
+            specdec__pages_part(pages, last->page, view, -1);
+            last->page = page;
+        }
     }
     s->room = SPECDEC__KEYS - used;
     return 1;
@@ -109,10 +196,12 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
         while (pages->count && s->spare * SPECDEC__KEYS < slots) {
             specdec__segment *spare = &s->at[s->count + s->spare];
 
-            if (!pages->free_count || s->count + s->spare >= view->capacity)
+            const int page = s->count + s->spare < view->capacity ? specdec__pages_take(kv, span) : -1;
+
+            if (page < 0)
                 return 0;
             memset(spare, 0, sizeof *spare);
-            spare->page = specdec__pages_take(pages);
+            spare->page = page;
             s->spare++;
         }
     }
@@ -206,7 +295,7 @@ static void specdec__view_release(specdec__view *view, specdec__pages *pages, sp
     int gone = 0;
 
     while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)
-        specdec__pages_drop(pages, s->at[gone++].page);
+        specdec__pages_part(pages, s->at[gone++].page, view, -1);
     if (gone)
         memmove(s->at, s->at + gone, (size_t)(s->count + s->spare - gone) * sizeof *s->at);
     s->count -= gone;
@@ -221,7 +310,7 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         specdec__segments *s = &view->span[span];
 
         for (had |= s->spare; s->spare;)
-            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
+            specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
@@ -269,51 +358,26 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     specdec__view_keep(view, kv, path, count, 0);
 }
 
-/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
-static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
-{
-    const specdec__segments *s = &view->span[span];
-    const int window = kv->span[span].window;
-    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
-
-    for (i = 0; i < s->count && at < end; i++)
-        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
-            at = s->at[i].start + s->at[i].length;
-    return at >= end || !kv->span[span].count;
-}
-
-/* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a
-   window would reach pages that were returned. */
+/* Forgets all tokens from logical position length on, as specdec__view_cut does, and what is reserved. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    int span;
-
     specdec__view_unreserve(view, kv);
     specdec__kv_tell(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
-    for (span = 0; span < SPECDEC__SPANS; span++)
-        if (length < view->length && !specdec__view_holds(view, kv, span, 0, length))
-            length = 0;
-    for (span = 0; span < SPECDEC__SPANS; span++) {
-        specdec__segments *s = &view->span[span];
-
-        while (s->count && s->at[s->count - 1].start >= length)
-            specdec__pages_drop(&kv->span[span], s->at[--s->count].page);
-        if (s->count)
-            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
-                                                          length - s->at[s->count - 1].start);
-    }
-    if (length < view->length) {
-        view->position -= view->length - length;
-        view->length = length;
-    }
+    specdec__view_cut(view, kv, length);
     specdec__view_settle(view, kv);
+}
+
+/* A view was made or used now; others have shared `shared` of its keys. */
+static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
+{
+    view->used = ++kv->clock;
+    view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
 }
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
    returned; what was put stays until the view is truncated. */
-static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
-                                               int from, int count)
+static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     const int end = from + count;
     int span, i;
@@ -338,12 +402,14 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specd
             s->at[s->count].from = a->from + first - a->start;
             s->at[s->count].length = last - first;
             s->at[s->count++].start = view->length + first - from;
-            kv->span[span].views[a->page]++;
+            specdec__pages_part(&kv->span[span], a->page, view, 1);
         }
     }
     view->length += count;
     view->position = other->position - (other->length - end);
     specdec__view_settle(view, kv);
+    specdec__view_touch(view, kv, 0);
+    specdec__view_touch(other, kv, end);
     return 1;
 }
 SPECDEC__FOR_SPEED

@@ -308,7 +308,7 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
         else if (!link->failed.code && specdec__guesser_work(e))
             link->working += specdec__os_seconds() - start;
         else if (!link->failed.code)
-            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
     return SPECDEC_DONE;
 }

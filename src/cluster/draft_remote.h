@@ -90,7 +90,7 @@ static void specdec__draft_afar_await(specdec__drafter *d, const specdec__propos
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
-        link->cluster.wait(link->cluster.user_data, left);
+        specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }
@@ -245,6 +245,6 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
     NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due};
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
 
 SPECDEC__FOR_SPEED

@@ -91,13 +91,6 @@ static void specdec__guess_branch(specdec__link *link, int view, int other, int 
     specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
 }
 
-/* Of guesses that may still come true some were too many: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
-{
-    known->epoch++;
-    known->news = 1;
-}
-
 /* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
    another way. */
 static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)

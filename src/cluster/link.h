@@ -92,7 +92,29 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* The same to all others whom it concerns. */
+/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+static void specdec__link_alive(specdec__link *link, int to)
+{
+    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
+
+    if (!to && link->loaded && !link->progress[0].started)
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    else
+        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
+                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
+}
+
+/* The same to all others. */
+static void specdec__link_alive_all(specdec__link *link)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link))
+            specdec__link_alive(link, i);
+}
+
+/* An urgent message to all others whom it concerns. */
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
@@ -130,6 +152,13 @@ static void specdec__link_hear_failed(specdec__link *link, int rank, const unsig
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
     SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
+static void specdec__guess_forget(specdec__guessed *known)
+{
+    known->epoch++;
+    known->news = 1;
 }
 
 /* The guess with a number; NULL: it is not known, or not any more. */
@@ -170,7 +199,8 @@ static void specdec__guess_time(specdec__link *link, const specdec__guessed *tex
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten. Returns 0 when they make no
+/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
+   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
    sense. */
 static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
 {
@@ -180,7 +210,9 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
     specdec__guessed *text = &link->guessed[view];
-    const int counts = !in.bad && epoch == text->epoch && begun <= text->told;
+    const int late = (int32_t)(number - link->guess_next) < 0;
+    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
+    int lost = 0;
 
     if (counts)
         specdec__guess_time(link, text, begun);
@@ -205,9 +237,33 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
             parent->first = first;
             parent->count = (unsigned char)(number - first);
         }
+        lost |= !parent;
     }
+    link->guess_next = late ? link->guess_next : number;
+    if (counts && lost)
+        specdec__guess_forget(text);
     link->fresh |= counts;
     return !in.bad;
+}
+
+/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
+   that says anything come to an end. */
+static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+{
+    specdec__wire_progress *p = &link->progress[rank];
+    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
+    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
+    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
+
+    p->started |= !(first & SPECDEC__WIRE_LOADING);
+    if ((int32_t)(sent - p->sent) > 0)
+        p->sent = sent;
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+        return;
+    p->run = run;
+    p->layer = layer;
+    link->waited = 0;
 }
 
 /* An urgent message has come. */
@@ -223,8 +279,11 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         specdec__link_nonsense(link, rank, "an urgent message of no words");
         return;
     }
+    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
+        link->waited = link->is_ready[rank] ? link->waited : 0;
         link->ready += !link->is_ready[rank];
         link->is_ready[rank] = 1;
         if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
@@ -248,6 +307,21 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
     }
 }
 
+/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
+   time. */
+static void specdec__link_listen(specdec__link *link, int rank, double now)
+{
+    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
+    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
+
+    if (rank == specdec__link_rank(link) || !(now - since > most) ||
+        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
+                  (int)(1000 * (now - since)));
+    specdec__link_give_up(link);
+}
+
 /* Lets others hear of this rank, and finds out who was not heard of for too long. */
 static void specdec__link_watch(specdec__link *link)
 {
@@ -256,17 +330,22 @@ static void specdec__link_watch(specdec__link *link)
 
     if (!(silence > 0) || link->failed.code)
         return;
+    link->begun = link->begun > 0 ? link->begun : now;
     if (now - link->beaten > silence / 8) {
         link->beaten = now;
-        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        specdec__link_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        if (link->heard[i] > 0 && now - link->heard[i] > silence &&
-            !specdec__link_lose(link, i, "it was not heard of for too long")) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", i,
-                          (int)(1000 * (now - link->heard[i])));
-            specdec__link_give_up(link);
-        }
+        specdec__link_listen(link, i, now);
+}
+
+/* Ends a rank that serves, once specdec_cancel was called. */
+static void specdec__link_heed(specdec__link *link)
+{
+    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_give_up(link);
 }
 
 /* Reads what is urgent. */
@@ -286,7 +365,83 @@ static void specdec__link_poll(specdec__link *link)
             specdec__link_give_up(link);
         }
     }
+    specdec__link_heed(link);
     specdec__link_watch(link);
+}
+
+/* The rank whose messages this one receives that are not urgent. */
+static int specdec__link_before(const specdec__link *link)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!own)
+        return specdec__link_last(link);
+    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
+}
+
+/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
+   was sent, as ALIVE says. */
+static int specdec__link_awaits(const specdec__link *link)
+{
+    if (specdec__link_rank(link))
+        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
+    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
+}
+
+/* The rank that keeps rank 0 waiting, and what it has not done. */
+static int specdec__link_culprit(const specdec__link *link, const char **what)
+{
+    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
+    int i;
+
+    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
+        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
+                      : !link->is_ready[i])
+            break;
+    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
+    return i;
+}
+
+/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+static void specdec__link_stall(specdec__link *link)
+{
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
+    const char *what;
+    int rank;
+
+    if (own) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
+                      specdec__link_before(link), own, ms);
+    } else {
+        rank = specdec__link_culprit(link, &what);
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
+                      ms);
+    }
+    specdec__link_give_up(link);
+}
+
+/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
+   progress; pauses of the rank itself count little. */
+static void specdec__link_wait(specdec__link *link, double seconds)
+{
+    const int awaits = specdec__link_awaits(link);
+    double now, took;
+
+    link->cluster.wait(link->cluster.user_data, seconds);
+    now = specdec__os_seconds();
+    took = now - link->waited_at;
+    link->waited_at = now;
+    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
+    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
+        !link->failed.code)
+        specdec__link_stall(link);
+}
+
+/* While the model loads, one more of its matrices is repacked. */
+static void specdec__link_load(specdec__link *link)
+{
+    link->layer++;
+    specdec__link_poll(link);
 }
 
 /* Between two layers. */
@@ -296,6 +451,7 @@ static void specdec__link_between(specdec__context *c)
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
+    link->layer++;
     specdec__link_poll(link);
 }
 
@@ -312,8 +468,11 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
              : SPECDEC__WIRE_KINDS << 8;
     link->heard[rank] = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++)
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
+        link->progress[rank].started = 1;
+        link->waited = 0;
         return 1;
+    }
     specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
     return 0;
 }

@@ -79,7 +79,7 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
     link->guess_count = count;
 }
 
-/* Takes what a rank needs beside its context. Views are entered later. */
+/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
@@ -88,6 +88,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
     const int drafter = specdec__model_drafter(cluster);
 
@@ -99,6 +100,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     link->cluster = *cluster;
     link->context = c;
     link->views = views;
+    link->cancels = cancels;
     link->view_count = room->views;
     link->length = room->length;
     link->in = in;
@@ -116,23 +118,25 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     return link;
 }
 
-/* Rank 0 waits until all others are ready; these say so. */
+/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
 static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
 
+    link->loaded = 1;
+    link->layer = 0;
     if (specdec__link_rank(link)) {
         specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
         while (link->ready < others && !link->failed.code) {
             specdec__link_poll(link);
-            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
         if (link->failed.code == SPECDEC_ERROR_CANCELLED)
             specdec__link_give_up(link);
-        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+        specdec__link_alive_all(link);
         link->met = 1;
     }
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;

@@ -86,6 +86,21 @@ static void specdec__link_land(specdec__link *link)
     memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
 }
 
+/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+static void specdec__link_sweep(specdec__link *link)
+{
+    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
+        specdec__link_land(link);
+}
+
+/* Nobody waits for a run any more. */
+static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+{
+    specdec__link_doom(link, flight);
+    flight->left = 1;
+    specdec__link_sweep(link);
+}
+
 /* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
 static int specdec__link_answer(specdec__link *link)
 {
@@ -94,6 +109,7 @@ static int specdec__link_answer(specdec__link *link)
     double longest;
     uint32_t rows;
 
+    specdec__link_sweep(link);
     if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
     rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
@@ -110,6 +126,7 @@ static int specdec__link_answer(specdec__link *link)
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
         specdec__link_land(link);
+    specdec__link_sweep(link);
     return 1;
 }
 
@@ -148,7 +165,33 @@ static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *
     return result;
 }
 
-/* Whether a run that has rows is back, or never will be. Runs before it are taken, as nobody waits for them. */
+/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+static int specdec__link_cancelled(const specdec__link *link)
+{
+    const specdec__batch *batch = link->context->batch;
+    int i;
+
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+        return 1;
+    for (i = batch->done; i < batch->n; i++)
+        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            return 1;
+    return 0;
+}
+
+/* Whether any sequence was cancelled. */
+static int specdec__link_any_cancelled(const specdec__link *link)
+{
+    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
+
+    for (i = 0; i < link->view_count; i++)
+        any |= SPECDEC__LOAD(link->cancels[i]);
+    return any;
+}
+
+/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
+   before it are taken, as nobody waits for them. */
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
@@ -164,9 +207,12 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
         last = &link->flights[link->flight_count - 1];
         if (link->flights[0].run == run && link->flights[0].back)
             break;
-        if (last->run == run && last->rows && SPECDEC__LOAD(link->context->pool->cancel))
-            specdec__link_doom(link, last);
-        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+        if (specdec__link_cancelled(link)) {
+            if (last->run == run && last->rows)
+                specdec__link_leave(link, last);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
     }
     return specdec__link_take_in(link, error);
 }
@@ -203,9 +249,9 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
     specdec__wire_flight *flight;
     double now;
 
-    while (!link->failed.code && !link->flying && link->flight_count > most)
+    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
         specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && SPECDEC__LOAD(c->pool->cancel))
+    if (!link->flying && specdec__link_cancelled(link))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_play(link);
     specdec__link_flush(link, c->model->layers ? c->n : 0);

@@ -159,6 +159,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->runs++;
     link->run_nodes += n;
     link->kept_nodes += *empty ? 0 : n;
+    link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
     link->longest = link->stage > link->longest ? link->stage : link->longest;
     return 1;
@@ -179,6 +180,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
+    link->layer = 0;
     link->longest = 1e-6 * longest;
     link->nodes = done + n;
     if (doomed)
@@ -288,7 +290,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
             if (!link->failed.code)
-                link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
             continue;
         }
         start = specdec__os_seconds();

@@ -25,12 +25,14 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 4
+#define SPECDEC__WIRE_VERSION 5
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
 #define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
 #define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
 #define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
 #define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
 
@@ -52,6 +54,8 @@ enum {
     SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
     /* urgent */
     SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
+    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
+       that are not urgent it has sent to the receiver). */
     SPECDEC__WIRE_ALIVE,
     SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
     SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
@@ -100,9 +104,17 @@ typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
     int doomed, back;
+    int left;              /* nobody waits for its rows any more: it goes when it is back */
     double longest;        /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
+
+/* How far another rank is, as it has said in ALIVE. */
+typedef struct specdec__wire_progress {
+    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
+    uint32_t sent;       /* messages to this rank that are not urgent */
+    int started;         /* it has loaded its model */
+} specdec__wire_progress;
 
 /* A rank and those it talks to. */
 typedef struct specdec__link {
@@ -117,11 +129,13 @@ typedef struct specdec__link {
     uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
     int drafter;               /* the rank that has the draft model alone; 0: there is none */
     int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
+    int loaded;                /* this rank has its model */
     const specdec_hooks *hooks; /* whose log hears of that */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
     specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
     specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
     int guess_count, fresh;    /* fresh: some have come since that was looked at */
+    uint32_t guess_next;       /* number behind those that have come */
     double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
     double guessed_at;         /* by the clock: the last ones */
     uint32_t run;              /* number of the last run */
@@ -136,6 +150,13 @@ typedef struct specdec__link {
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
     double longest;            /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
+    double begun;              /* by the clock: since when the others are listened to */
+    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
+    uint32_t layer;            /* of this rank: see ALIVE */
+    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
+    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
+    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
     int ready;                 /* ranks that are, */
     unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
     specdec_error failed;      /* why nothing goes on any more */

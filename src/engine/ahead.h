@@ -446,7 +446,7 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
                              specdec__engine_rule(e, t));
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
-        if (result == SPECDEC_ERROR_CONTEXT) {
+        if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
             result = SPECDEC_OK;
         }

@@ -106,11 +106,12 @@ static specdec_result specdec__check_call(specdec *t, int given)
 
 /* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
    here. */
-static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_settings *settings, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
+    specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
-    return specdec__stream_check(settings, &stop, error);
+    return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
@@ -121,8 +122,12 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     specdec__engine_parts(e, arena);
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_settings(&e->config.settings, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
+        (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
+        (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
+        (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
+        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
+                                       error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
 }
@@ -160,25 +165,30 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The others: one for each model. */
+/* The others: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int count, size_t *bytes, specdec_error *error)
+                                                                int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
-    own[count] = &model;
-    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
-                                           : specdec__measure_parts(config, own, bytes, error);
+    own[left - 1] = &model;
+    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
+                    : specdec__measure_parts(config, own, bytes, error);
 }
+
+/* Whether an engine opens the model of a source: it is given, and not prepared. */
+static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model *own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS] = {NULL};
+    int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    return specdec__measure_models(config, own, 0, bytes, error);
+    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    return specdec__measure_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -214,18 +224,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     return SPECDEC_OK;
 }
 
-void specdec_deinit(specdec *t)
-{
-    if (!t)
-        return;
-    specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
-    specdec__pool_deinit(&t->engine->pool);
-    specdec__engine_close(t->engine);
-}
-
-specdec_result specdec_serve(specdec *t)
+static specdec_result specdec__call_serve(specdec *t)
 {
     specdec__link *link = t ? t->engine->link : NULL;
     specdec_result result;
@@ -234,6 +233,7 @@ specdec_result specdec_serve(specdec *t)
         return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
                  : SPECDEC_ERROR_ARGUMENT;
     t->engine->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
     result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
@@ -242,7 +242,7 @@ specdec_result specdec_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-specdec_result specdec_open(specdec *t, specdec **opened)
+static specdec_result specdec__call_open(specdec *t, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -258,25 +258,17 @@ specdec_result specdec_open(specdec *t, specdec **opened)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_fork(specdec *t, specdec **fork)
+static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
-}
-
-void specdec_close(specdec *t)
-{
-    if (!t || !t->open)
-        return;
-    specdec__engine_disown(t, 0);
-    specdec__engine_vacate(t);
 }
 
 specdec *specdec_child(specdec *t, int i)
@@ -306,8 +298,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. Without the place
-   of the one that ended it (the text was loaded): none. */
+/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -318,7 +309,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
-    return known < back || (t->stop.stopped && !back) ? 0 : known - back;
+    return known < back ? 0 : known - back;
 }
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
@@ -383,7 +374,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
@@ -409,7 +400,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -421,7 +412,7 @@ specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *by
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -434,16 +425,19 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
                                size, &t->error);
 }
 
-specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__stop_scan stop;
     size_t count = 0;
 
-    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
+    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
-    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
+    if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -452,10 +446,10 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
+    specdec__ahead_forget(t, t->count);
+    specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
-    specdec__ahead_forget(t, t->count);
-    t->settings = *settings;
     return SPECDEC_OK;
 }
 
@@ -465,9 +459,10 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. A special token that takes the white space behind
-   it with it does so here, too. */
-static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special)
+/* Text straight into the engine's own token buffer, behind the text. special: flags of the tokenizer; plain: see
+   there. */
+static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special,
+                                           const unsigned char *plain)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
@@ -478,14 +473,11 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
-    if (special && !flags && specdec__vocab_strips(v, specdec__vocab_text(v, last)))
-        for (; length && memchr(" \t\r\n\v\f", text[0], 6); length--)
-            text++;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(v, text, length, flags | special, t->tokens + t->count, room, &count, t->engine->scratch,
-                               t->engine->scratch_bytes, &t->error);
+    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count, room, &count,
+                               t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
@@ -494,31 +486,38 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
 }
 
-specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, 0);
+    return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
 }
 
-specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
-    return specdec_prompt_logits(t, tokens, count, NULL);
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
-specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
+}
+
+static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+{
+    specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result
-                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
-                                     float *states)
+static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
+                                                  int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
     specdec__rows wanted = specdec__forward_wanted(0);
@@ -536,59 +535,132 @@ specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int coun
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* The text of the token that ends a text; empty when there is none. */
-static specdec__bytes specdec__chat_end(const specdec__vocab *v)
-{
-    static const specdec__bytes none = {NULL, 0};
-
-    return v->eos < 0 ? none : specdec__vocab_text(v, (uint32_t)v->eos);
-}
-
 /* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. Returns its length, even when there is no room. */
-static size_t specdec__chat_end_turn(const specdec *t)
+   the answer, the part behind the end token otherwise. */
+static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
 {
-    const specdec__engine *e = t->engine;
+    const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = e->chat->after[SPECDEC_ASSISTANT];
-    size_t size = strlen(after), from, needed = 0;
+    const char *after = format->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from;
     specdec__bytes end;
 
     if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
-        specdec__chat_close(e->chat, SPECDEC_ASSISTANT, specdec__chat_end(v), e->chat_text, e->chat_bytes, &needed);
-        return needed;
+        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+        return;
     }
     end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
     from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
     from = from < size ? from + end.size : 0;
-    specdec__chat_append(e->chat_text, e->chat_bytes, &needed, after + from, size - from);
-    return needed;
+    specdec__chat_append(out, after + from, size - from, 0);
 }
 
-specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
 {
-    size_t needed = 0;
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
+   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+{
+    specdec__text_stream stream;
+    size_t all = 0, sure, more, held;
+    int i, pass;
+
+    for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
+        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                   t->settings.show_special);
+        for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
+            held = (size_t)stream.held_count;
+            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
+                                      NULL);
+            memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
+            if (all + more + (size_t)stream.held_count <= sure)
+                continue;
+            *part = sure - (all + held);
+            memmove(t->token_text, t->token_text + held, *part);
+            return i;
+        }
+        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        sure = all < back ? 0 : all - back;
+    }
+    *part = 0;
+    return t->handed_out;
+}
+
+static specdec_result specdec__call_cut_stop(specdec *t)
+{
+    specdec_result result = specdec__check_call(t, 1);
+    const specdec__vocab *v;
+    size_t part, count = 0;
+    int at, after_special, i;
+
+    if (result || !t->stop.stopped || !t->stop.cut)
+        return result;
+    v = &t->model->vocab;
+    at = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
+                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result)
+        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
+                                                              "end of the answer anew") : result;
+    specdec__engine_disown(t, at);
+    specdec__engine_forget(t, at);
+    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
+    t->count = t->handed_out = at + (int)count;
+    for (i = at; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->from_row = 0;
+    t->stop.cut = 0;
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
+{
     specdec_result result = specdec__check_call(t, messages != NULL);
+    const specdec__vocab *v;
+    specdec__chat_text out;
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
-    if (!t->engine->chat)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model names no chat format that is known: config.chat_format chooses one");
+    if (!SPECDEC__CHATS || !t->engine->chat.format)
+        return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
+        return result;
+    if ((result = specdec_cut_stop(t)) != SPECDEC_OK)
+        return result;
+    v = &t->model->vocab;
+    out.text = t->engine->chat_text;
+    out.plain = t->engine->chat_plain;
+    out.size = t->engine->chat_bytes;
+    out.needed = 0;
     if (t->handed_out)
-        needed = specdec__chat_end_turn(t);
-    result = specdec__chat_render(t->engine->chat, specdec__chat_end(&t->model->vocab), t->handed_out > 0, messages,
-                                  count, t->engine->chat_text, t->engine->chat_bytes, &needed, &t->error);
+        specdec__chat_end_turn(t, &out);
+    result = specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), t->handed_out > 0, messages, count,
+                                  &out, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", needed,
-                             t->engine->chat_bytes);
-    return result ? result : specdec__prompt_text(t, t->engine->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (result)
+        return result;
+    if (t->handed_out && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1])))
+        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    return specdec__prompt_text(t, out.text, out.needed,
+                                specdec__chat_flags(&t->engine->chat, v, &out, t->handed_out > 0), out.plain);
 }
 
 /* Makes sure that there is a token to hand out; with work = 0 without a step. */
@@ -623,7 +695,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-specdec_result specdec_work(specdec *t)
+static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
@@ -637,7 +709,7 @@ specdec_result specdec_work(specdec *t)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
     specdec_result result = specdec__check_call(t, tokens && count);
     int from;
@@ -718,9 +790,9 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     return result;
 }
 
-specdec_result specdec_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
 
-specdec_result specdec_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
 {
@@ -745,7 +817,7 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
-specdec_result specdec_rewind(specdec *t, int count)
+static specdec_result specdec__call_rewind(specdec *t, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
@@ -755,6 +827,8 @@ specdec_result specdec_rewind(specdec *t, int count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
         specdec__engine_disown(t, count);
+        if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+            specdec__engine_retain(t);
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
@@ -801,7 +875,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     memset(info, 0, sizeof *info);
     info->isa = t->engine->kernels->name;
     info->kv = t->engine->config.kv;
-    info->chat_format = t->engine->chat ? t->engine->chat->name : NULL;
+    info->chat_format = t->engine->chat.format ? t->engine->chat.format->name : NULL;
     info->threads = SPECDEC__OS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
     info->context = t->context;
     info->vocabulary = m->vocab_size;
@@ -814,7 +888,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = pages->free_count * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
+    info->cache_kept = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
@@ -823,21 +898,24 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->products_per_token = m->weight_products;
 }
 
-const specdec_model *specdec_get_model(const specdec *t) { return t ? t->model : NULL; }
+const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
+    int most;
 
     if (result)
         return result;
     if (!t->logprobs || at < 0 || at >= t->handed_out || t->logprobs[at] > 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, t->handed_out,
-                             t->logprobs ? "it was not written" : "config.logprobs is 0");
+                             t->logprobs ? "it was not written, or without a log-probability" : "config.logprobs is 0");
     logprob->token = t->tokens[at];
     logprob->logprob = t->logprobs[at];
     logprob->best = t->best + (size_t)at * (size_t)t->best_count;
-    logprob->count = specdec__min_int(t->best_count, t->model->vocab_size);
+    most = specdec__min_int(t->best_count, t->model->vocab_size);
+    for (logprob->count = 0; logprob->count < most && logprob->best[logprob->count].token >= 0;)
+        logprob->count++;
     return SPECDEC_OK;
 }
 
@@ -859,7 +937,8 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
+                                           float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;

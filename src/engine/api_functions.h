@@ -20,7 +20,7 @@
 
 SPECDEC__FOR_SIZE
 
-specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
     specdec_result result = specdec__check_call(t, tree != NULL);
     specdec__engine *e;
@@ -289,7 +289,7 @@ const char *specdec_isa_name(int index)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+    for (i = 0; index >= 0 && i < SPECDEC__COUNT(specdec__isas); i++)
         if (specdec__isas[i].fill && specdec__isas[i].present() && index-- == 0)
             return specdec__isas[i].name;
     return NULL;
@@ -300,15 +300,15 @@ int specdec_processors(void) { return specdec__os_processors(); }
 specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
 {
     const specdec_model *m = model;
-    const specdec__chat_format *chat;
+    specdec__chat chat;
 
     if (!m || !info)
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
-    chat =
-        m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
+    if (m->vocab.count)
+        specdec__chat_choose(&chat, m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
-    info->chat_format = chat ? chat->name : NULL;
+    info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;

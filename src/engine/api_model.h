@@ -9,6 +9,7 @@
 #include "../kernel/kernel.h"
 #include "../kernel/dispatch.h"
 #include "../text/vocabulary.h"
+#include "../text/load.h"
 #include "../text/tokenize.h"
 #include "../text/decode.h"
 #include "../model/open.h"
@@ -84,6 +85,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
+    specdec__vocab_tell(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }
@@ -112,10 +114,90 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all,
-                               memory, bytes, error);
+    result = specdec__tokenize(&model->vocab, text, length,
+                               flags & (SPECDEC_TOKENIZE_BEGIN | SPECDEC_TOKENIZE_END | SPECDEC_TOKENIZE_SPECIAL |
+                                        SPECDEC_TOKENIZE_INSIDE),
+                               NULL, tokens, (size_t)specdec__max_int(capacity, 0), &all, memory, bytes, error);
     *count = (int)all;
     return result;
+}
+
+/* The format of a conversation, and the bytes of what it writes. */
+static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
+                                            specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
+{
+    const specdec__vocab *v = &model->vocab;
+    specdec_result result;
+
+    if (!v->count)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
+    if ((result = specdec__chat_choose(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+        return result;
+    if (!SPECDEC__CHATS || !chat->format)
+        return specdec__chat_unknown(chat, error);
+    if (c->count < 1 || !c->messages)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
+    out->needed = 0;
+    result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, c->messages, c->count, out, error);
+    if (out->needed > SPECDEC__TEXT_MAX_BYTES / 4)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", out->needed);
+    return result == SPECDEC_ERROR_BUFFER && !out->size ? SPECDEC_OK : result;
+}
+
+size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation)
+{
+    specdec__chat chat;
+    specdec__chat_text out;
+
+    memset(&out, 0, sizeof out);
+    if (!model || !conversation || specdec__conversation(model, conversation, &chat, &out, NULL))
+        return 0;
+    return specdec__size_add(out.needed + out.needed / 8 + 1, specdec__tokenize_scratch(&model->vocab, out.needed));
+}
+
+specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
+                                   int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                   specdec_error *error)
+{
+    specdec__chat chat;
+    specdec__chat_text out;
+    specdec_result result;
+    size_t all = 0, own;
+
+    if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
+        return specdec__is_missing(error);
+    *count = 0;
+    memset(&out, 0, sizeof out);
+    result = specdec__conversation(model, conversation, &chat, &out, error);
+    if (result)
+        return result;
+    own = out.needed + out.needed / 8 + 1;
+    if (bytes < own)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
+    out.text = (char *)memory;
+    out.plain = (unsigned char *)memory + out.needed;
+    out.size = out.needed;
+    result = specdec__conversation(model, conversation, &chat, &out, error);
+    if (!result)
+        result = specdec__tokenize(&model->vocab, out.text, out.needed,
+                                   SPECDEC_TOKENIZE_BEGIN | specdec__chat_flags(&chat, &model->vocab, &out, 0),
+                                   out.plain, tokens, (size_t)specdec__max_int(capacity, 0), &all,
+                                   (unsigned char *)memory + own, bytes - own, error);
+    *count = (int)all;
+    return result;
+}
+
+int specdec_token_kind(const specdec_model *model, int32_t token)
+{
+    static const unsigned char kinds[] = {0, 0, SPECDEC_TOKEN_UNKNOWN, SPECDEC_TOKEN_CONTROL,
+                                          SPECDEC_TOKEN_USER_DEFINED, SPECDEC_TOKEN_UNUSED, SPECDEC_TOKEN_BYTE};
+    const specdec__vocab *v;
+
+    if (!model || token < 0 || (uint32_t)token >= model->vocab.count)
+        return -1;
+    v = &model->vocab;
+    return kinds[specdec__vocab_type(v, (uint32_t)token)] | (specdec__vocab_is_end(v, token) ? SPECDEC_TOKEN_END : 0) |
+           (token == v->bos ? SPECDEC_TOKEN_BEGIN : 0);
 }
 
 specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
@@ -155,6 +237,8 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
         return specdec__is_missing(error);
+    if (count < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)

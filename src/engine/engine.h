@@ -181,6 +181,12 @@ typedef struct specdec__guesser {
     int runs;                /* that were made for it since its turn came */
 } specdec__guesser;
 
+/* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
+typedef struct specdec__kept {
+    specdec__view view;
+    int32_t *tokens; /* (context): view.length of them count */
+} specdec__kept;
+
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
@@ -199,11 +205,14 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
-    const specdec__chat_format *chat;
+    specdec__chat chat;
     size_t memory_bytes;
+    int busy;                    /* a call is under way */
+    int ended;                   /* by specdec_deinit */
 
     specdec__room room;
     specdec *texts;              /* (room.views) */
+    specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
     specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
@@ -214,9 +223,11 @@ typedef struct specdec__engine {
     double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes) bits: which of it is plain text */
     size_t chat_bytes;
 
     specdec__context target;

@@ -28,26 +28,19 @@
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
-#define SPECDEC__ENGINE_LIMITS(X) \
-    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
-    X(context, 0, 1 << 24) \
-    X(batch, 0, 512) \
-    X(texts, 0, SPECDEC_MAX_TEXTS) \
-    X(forks, 0, 1 << 24) \
-    X(fork_depth, 0, 8) \
-    X(cache, 0, 1 << 30) \
-    X(slice, 0, 1 << 30) \
-    X(history, 0, 1 << 24) \
-    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
-    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
-    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
-    X(async, -1, SPECDEC_MAX_THREADS - 1) \
-    X(retrieval, 16, 1 << 24) \
-    X(retrieval_chunk, 0, SPECDEC__KEYS) \
-    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
-    X(tree_size, 2, SPECDEC__MAX_TREE) \
-    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+/* Rows of the fields that are whole numbers: their range. The first is a model's, too. */
+#define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
+    {#member, (int)offsetof(specdec_config, member), low, high},
+#define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_SWITCH(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_NAME(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_WORD(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_FILE(member, low, high)
+#define SPECDEC__ENGINE_LIMIT_POINTER(member, low, high)
+#define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
+    SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
+
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
 /* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
@@ -56,9 +49,7 @@ static specdec_result specdec__engine_check(const specdec_config *c, int for_mod
         const char *name;
         int at, least, most; /* at: bytes from the configuration's first */
     } limits[] = {
-#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
-        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
-#undef SPECDEC__ENGINE_LIMIT
+        SPECDEC_CONFIG_FIELDS(SPECDEC__ENGINE_LIMIT)
     };
     int i, value;
 
@@ -141,6 +132,57 @@ static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *
     return SPECDEC_OK;
 }
 
+/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+
+/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
+}
+
+/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
+    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
+
+    return kind && kind->afar && afar ? kind->afar : kind;
+}
+
+/* Whether a source that a kind of drafter cannot do without is there. */
+static int specdec__engine_given(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    const specdec_source *source = specdec__engine_source(c, kind);
+
+    return !source || kind->optional || specdec__source_given(source);
+}
+
+/* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
+static int specdec__engine_wants(const specdec_config *c, int drafting)
+{
+    const specdec__drafter_kind *kind = specdec__engine_kind(c, drafting);
+    int value = 1;
+
+    if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
+        return (int)c->drafting == drafting;
+    if (kind->asked)
+        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    return value && specdec__engine_given(c, kind);
+}
+
+/* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
+   alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+static int specdec__engine_tree_size(const specdec_config *c)
+{
+    const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
+    int i, drafters = specdec__in_cluster(c);
+
+    for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++)
+        drafters += specdec__engine_wants(c, i);
+    return alone ? alone->size : drafters ? 32 : 1;
+}
+
 /* Fills in the defaults and refuses what is out of range. */
 static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
 {
@@ -168,7 +210,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
+    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(c);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
@@ -205,9 +247,6 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
-
-/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
-static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
 
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
    gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
@@ -275,6 +314,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
     e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
+    e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
@@ -282,17 +322,32 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 /* The table of texts, all of them free. */
 static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
-    specdec counted, *t;
     int i;
 
-    memset(&counted, 0, sizeof counted);
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        t = e->texts ? &e->texts[i] : &counted;
-        t->engine = e;
-        t->at = i;
-        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        if (!e->texts)
+            continue;
+        e->texts[i].engine = e;
+        e->texts[i].at = i;
+    }
+}
+
+/* The table of ended sequences whose beginnings are kept, all of them empty. */
+static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+{
+    specdec__kept counted, *kept;
+    int i;
+
+    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
+    for (i = 0; i < e->room.kept; i++) {
+        kept = e->kept ? &e->kept[i] : &counted;
+        specdec__context_view(&kept->view, &e->room, arena);
+        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
+        if (e->kept)
+            specdec__kv_add_kept(&e->target.kv, &kept->view);
     }
 }
 
@@ -312,12 +367,6 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
 
     return busy < (size_t)threads ? (int)busy : threads;
-}
-
-/* Where the model of a kind of drafter comes from; NULL: it needs none. */
-static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
-{
-    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
 /* A drafter goes on while the target verifies, on threads that were started for that. */
@@ -385,25 +434,6 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     return result;
 }
 
-/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
-{
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
-    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
-
-    return kind && kind->afar && afar ? kind->afar : kind;
-}
-
-/* Whether auto is to look at a kind of drafter. */
-static int specdec__engine_asks(const specdec_config *c, const specdec__drafter_kind *kind)
-{
-    int value = 1;
-
-    if (kind->asked)
-        memcpy(&value, (const char *)c + kind->asked, sizeof value);
-    return value != 0;
-}
-
 /* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
    draws children from a distribution, the target draws for itself, whatever rule was chosen. */
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
@@ -415,16 +445,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
-        const specdec_source *source = kind ? specdec__engine_source(c, kind) : NULL;
-        const int named = (int)c->drafting == i;
-        const int given = !source || kind->optional || specdec__source_given(source);
 
-        if (!kind && named)
+        if (!specdec__engine_wants(c, i))
+            continue;
+        if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given || !specdec__engine_asks(c, kind))))
-            continue;
-        if (!given)
+        if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
         if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
@@ -435,6 +462,17 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind->draws))
         e->rule = SPECDEC_RULE_TOP_K;
     return SPECDEC_OK;
+}
+
+/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
+   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
+static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+{
+    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+
+    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+        return 0;
+    return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
 
 /* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
@@ -450,12 +488,14 @@ static void specdec__engine_room(specdec__engine *e)
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+    room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
+    room->kept = specdec__engine_keeps(c, room);
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1};
+    static const specdec__room none = {1, 1, 1, 1, 2, 0};
 
     return specdec__engine_guesses(&e->config) ? none : e->room;
 }
@@ -513,8 +553,10 @@ static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
         specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
     }
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.views; i++) {
         link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
+    }
     e->link = link;
     e->ranks = ranks;
     ranks->link = link;
@@ -552,6 +594,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!specdec__in_cluster(c) || !c->cluster->rank)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
+    specdec__engine_kept(e, arena);
     specdec__engine_show(e);
     if (specdec__in_cluster(c))
         specdec__engine_link(e, arena);
@@ -574,16 +617,32 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+}
+
+/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
+static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
+{
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
 }
 
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
+    specdec_hooks hooks = e->config.hooks;
     specdec_result r = SPECDEC_OK;
     int i;
 
+    if (SPECDEC__CLUSTER && e->link) {
+        hooks.progress = specdec__engine_loads;
+        hooks.user_data = e;
+    }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
     return r;
 }
 

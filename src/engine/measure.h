@@ -9,6 +9,7 @@
 #include "../kernel/kernel.h"
 #include "../kernel/dispatch.h"
 #include "../text/vocabulary.h"
+#include "../text/load.h"
 #include "../text/chat.h"
 #include "../model/model.h"
 #include "../model/tensors.h"
@@ -132,23 +133,35 @@ static void specdec__engine_measure(specdec__engine *e)
                   better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Finds the chat format that the configuration names, or the one that the model's template shows. */
-static specdec_result specdec__engine_chat(specdec__engine *e, specdec_error *error)
+/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
+   otherwise. */
+static void specdec__engine_tell_chat(const specdec__engine *e)
 {
-    const char *name = e->config.chat_format;
-    const specdec__bytes chat_template = e->target_model->chat_template;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__chat *chat = &e->chat;
+    const specdec__vocab *v = &e->target_model->vocab;
+    specdec_error words;
+    int i, type;
+    int32_t id;
 
-    if (name) {
-        e->chat = specdec__chat_find(name, strlen(name));
-        if (!e->chat)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
-    } else if (chat_template.data) {
-        e->chat = specdec__chat_find((const char *)chat_template.data, chat_template.size);
-        if (!e->chat)
-            specdec__tell(&e->config.hooks,
-                          "the model's chat template is of no known format: specdec_chat needs config.chat_format");
+    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
+        return;
+    if (!chat->format) {
+        specdec__chat_unknown(chat, &words);
+        specdec__tell(hooks, "%s", words.text);
+        return;
     }
-    return SPECDEC_OK;
+    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
+                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
+                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
+                  chat->system.size);
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
+        id = specdec__vocab_named(v, chat->format->tokens[i]);
+        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
+        if (type != SPECDEC__TOKEN_CONTROL)
+            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
+                          chat->format->tokens[i], type);
+    }
 }
 
 /* Finds the tokens by which texts fork. */
@@ -180,6 +193,7 @@ static void specdec__engine_tell(const specdec__engine *e)
 
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
     if (e->room.length > m->context)
         specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
     for (i = 0; i < e->drafter_count; i++)

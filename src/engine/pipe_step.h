@@ -80,7 +80,7 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
 }
 
-/* Sends chosen[count] as a run. Errors: CONTEXT. */
+/* Sends chosen[count] as a run. Errors: FULL. */
 static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
@@ -106,7 +106,7 @@ static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__pro
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
-    return pipe->full ? SPECDEC_ERROR_CONTEXT : SPECDEC_OK;
+    return pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
 /* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
@@ -404,7 +404,7 @@ static int specdec__pipe_step(specdec *t, double start)
     }
     if (result)
         p->stays = 0;
-    if (result == SPECDEC_ERROR_CONTEXT) { /* the cache has no room for so many nodes, or the drafter's */
+    if (result == SPECDEC_ERROR_FULL) { /* the cache has no room for so many nodes, or the drafter's */
         specdec__pipe_drain(e);
         return 0;
     }

@@ -47,7 +47,7 @@ static int specdec__engine_pending(const specdec *t)
    wrong with them, they try again when there was no room. */
 static int specdec__engine_make_ready(specdec *t)
 {
-    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_CONTEXT))
+    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_FULL))
         t->failed = SPECDEC_OK;
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))

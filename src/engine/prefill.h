@@ -34,10 +34,10 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     heard.first = first;
     heard.path = path;
     heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
-    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_CONTEXT); i++)
+    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
         if (e->drafters[i].kind->follow)
             result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
-    return result == SPECDEC_ERROR_CONTEXT ? SPECDEC_OK : result;
+    return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
 /* The same for a batch of a prompt. */
@@ -65,6 +65,7 @@ static void specdec__engine_look(specdec *t)
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
+    const int before = t->view.length;
     specdec__rows heard = *rows;
     specdec_result result;
 
@@ -76,6 +77,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     e->pool.cancel = &t->cancel;
     result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
                                    &t->error);
+    t->stats.prefilled_tokens += t->view.length - before;
     if (result)
         specdec__view_unreserve(&t->view, &e->target.kv);
     else if (rows->from < count)
@@ -83,25 +85,51 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* When another text begins with more of the same tokens than were computed here, that is taken over. */
+/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
+   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
+   shares. */
+static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+{
+    specdec__engine *e = t->engine;
+    uint64_t used = 0;
+    int i, best = -1;
+
+    for (i = from, *length = least; i < end; i++) {
+        const specdec__source_keys keys = specdec__engine_keys(e, i);
+        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
+        const uint64_t since = keys.view->used | (uint64_t)(keys.view->shared > 0) << 63;
+
+        if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
+            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            continue;
+        *length = common;
+        best = i;
+        used = since;
+    }
+    return best;
+}
+
+/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
+   What is kept counts as used, too, where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
-    const specdec__engine *e = t->engine;
-    const specdec *best = NULL;
-    int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
+    specdec__engine *e = t->engine;
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    int length, kept_length, open, kept;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        const specdec *other = &e->texts[i];
-        int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
-
-        common = specdec__min_int(common, specdec__min_int(other->view.length, t->count - 1));
-        if (common > length) {
-            length = common;
-            best = other;
-        }
+    if (!SPECDEC__STREAMS)
+        return;
+    open = specdec__engine_longest(t, 0, views, least, &length);
+    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    if (kept >= 0)
+        specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+    if (open >= 0 && length >= kept_length) {
+        specdec__engine_share(t, open, length);
+        t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
+    } else if (kept >= 0) {
+        specdec__engine_share(t, kept, kept_length);
+        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
     }
-    if (SPECDEC__STREAMS && best)
-        specdec__engine_share(t, best, length);
 }
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
@@ -117,6 +145,8 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
+    if (!wanted)
+        specdec__engine_adopt(t);
     t->from_row = 1;
     rows.from = rows.logits ? before : t->count - 1;
     rows.states_from = before;

@@ -20,7 +20,7 @@
 SPECDEC__FOR_SIZE
 
 /* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
+   descend from its own, these get their places. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
                                                             int cancelled, specdec_error *error)
 {
@@ -39,7 +39,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     }
     stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
     if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
+        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
     batch = specdec__forward_alone(c, stage->view, order->first, end);
@@ -86,7 +86,7 @@ static int specdec__ranks_state(specdec__ranks *ranks)
     if (link->flight_count && link->flights[0].back)
         state |= SPECDEC__PIPE_BACK;
     ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes)
+    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
         state |= SPECDEC__PIPE_TAKES;
     return state;
 }
@@ -103,17 +103,19 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
         double pause = SPECDEC__WIRE_PAUSE;
 
         if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
-            SPECDEC__LOAD(ranks->stage.context->pool->cancel))
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
             return state;
         if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
             pause = pipe->takes - now;
         if (pipe->wake > 0 && pipe->wake - now < pause)
             pause = pipe->wake - now;
         if (pause > 0)
-            link->cluster.wait(link->cluster.user_data, pause);
+            specdec__link_wait(link, pause);
     }
 }
 
+/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
 static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
@@ -122,9 +124,15 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
-        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+        if (specdec__link_any_cancelled(link)) {
+            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
     if (link->failed.code) {
+        specdec__link_sweep(link);
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
@@ -148,19 +156,26 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
+/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+static void specdec__engine_keep(specdec__engine *e)
+{
+    specdec__stop_scan stop;
+
+    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+}
+
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
-    specdec_result result = specdec__engine_chat(e, error);
+    specdec_result result = SPECDEC_OK;
 
-    if (!result)
-        result = specdec__engine_fork_tokens(e, error);
-    if (result)
-        return result;
+    specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
+    specdec__engine_tell_chat(e);
     if (SPECDEC__CLUSTER && e->link) {
         e->ranks->pipe.kind = &specdec__ranks_kind;
         e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;

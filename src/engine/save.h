@@ -3,11 +3,12 @@
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"
- *   4        version: 1
+ *   4        version: 2
  *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
  *   8        the model: a fingerprint
  *   4 each   the fields below
  *            bytes that are ready to be handed out, then those that may begin a stop string
+ *            stop strings, a zero byte behind each
  *   4 each   tokens
  *            keys and values, span by span: see specdec__view_move
  *   8        FNV-1a of all bytes before
@@ -49,6 +50,18 @@
     X(FREED, 256)             /* bytes that are ready to be handed out */ \
     X(HELD, 256)              /* bytes that may begin a stop string */ \
     X(STOPPED, SPECDEC_STOP_STRINGS) \
+    X(CUT, 1u << 30)          /* bytes taken from where the stop string begins that was found */ \
+    X(STOPS, SPECDEC_STOP_STRINGS) /* stop strings, */ \
+    X(STOP_BYTES, SPECDEC__STOP_ROOM) /* of so many bytes with those behind them */ \
+    X(ENDS, SPECDEC_END_TOKENS) /* tokens that end the answer: the first ones of these */ \
+    X(END_0, 0xffffffffu) \
+    X(END_1, 0xffffffffu) \
+    X(END_2, 0xffffffffu) \
+    X(END_3, 0xffffffffu) \
+    X(END_4, 0xffffffffu) \
+    X(END_5, 0xffffffffu) \
+    X(END_6, 0xffffffffu) \
+    X(END_7, 0xffffffffu) \
     X(FORKS, 1u << 24) \
     X(DEPTH, 8) \
     X(MAX_TOKENS, 0x7fffffffu) \
@@ -131,7 +144,8 @@ static int specdec__save_from(const specdec__saved *saved, int span)
 static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
-    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD];
+    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] +
+                  field[SPECDEC__SAVE_HELD] + field[SPECDEC__SAVE_STOP_BYTES];
     int span;
 
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
@@ -153,7 +167,14 @@ static uint32_t specdec__save_long(const specdec *t)
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
+    int i;
 
+    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
+        field[SPECDEC__SAVE_STOP_BYTES] += (uint32_t)strlen(settings->stop[i]) + 1;
+    field[SPECDEC__SAVE_STOPS] = (uint32_t)i;
+    field[SPECDEC__SAVE_ENDS] = (uint32_t)settings->end_token_count;
+    for (i = 0; i < settings->end_token_count; i++)
+        field[SPECDEC__SAVE_END_0 + i] = (uint32_t)settings->end_tokens[i];
     field[SPECDEC__SAVE_MAX_TOKENS] = (uint32_t)settings->max_tokens;
     field[SPECDEC__SAVE_SLIDE] = (uint32_t)settings->slide;
     field[SPECDEC__SAVE_SPECIAL] = settings->show_special != 0;
@@ -167,11 +188,25 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
 }
 
-/* And back. Stop strings and biases stay. */
-static void specdec__load_settings(const uint32_t *field, specdec_settings *settings)
+/* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
+static int specdec__load_settings(const uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
+    const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
+    int i;
 
+    memset(settings->stop, 0, sizeof settings->stop);
+    for (i = 0; i < (int)field[SPECDEC__SAVE_STOPS] && at < end; i++) {
+        settings->stop[i] = (const char *)at;
+        at = (const unsigned char *)memchr(at, 0, (size_t)(end - at));
+        if (!at++)
+            return 0;
+    }
+    if (i < (int)field[SPECDEC__SAVE_STOPS] || at != end)
+        return 0;
+    settings->end_token_count = (int)field[SPECDEC__SAVE_ENDS];
+    for (i = 0; i < SPECDEC_END_TOKENS; i++)
+        settings->end_tokens[i] = (int32_t)field[SPECDEC__SAVE_END_0 + i];
     settings->max_tokens = (int)field[SPECDEC__SAVE_MAX_TOKENS];
     settings->slide = (int)field[SPECDEC__SAVE_SLIDE];
     settings->show_special = (int)field[SPECDEC__SAVE_SPECIAL];
@@ -182,6 +217,7 @@ static void specdec__load_settings(const uint32_t *field, specdec_settings *sett
     s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
     s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+    return 1;
 }
 
 /* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
@@ -220,6 +256,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
+    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.cut;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
@@ -236,7 +273,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     int i;
 
     memcpy(data, "SPECTEXT", 8);
-    specdec__store_u32(data + 8, 1);
+    specdec__store_u32(data + 8, 2);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
     file.at = data + SPECDEC__SAVE_HEAD;
@@ -247,6 +284,8 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     file.at += t->freed;
     memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
     file.at += field[SPECDEC__SAVE_HELD];
+    memcpy(file.at, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
+    file.at += field[SPECDEC__SAVE_STOP_BYTES];
     for (i = 0; i < t->handed_out; i++, file.at += 4)
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -266,7 +305,7 @@ static specdec_result specdec__save_check(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
-specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
     specdec_result result = specdec__save_check(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -291,12 +330,12 @@ specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
-    const uint32_t version = size < 12 ? 1 : specdec__load_u32(data + 8);
+    const uint32_t version = size < 12 ? 2 : specdec__load_u32(data + 8);
 
     if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
-    if (version != 1)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (1 is read)",
+    if (version != 2)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (2 is read)",
                              version);
     if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
@@ -336,23 +375,27 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
-/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. */
+/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
+   a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
-                                         const specdec_settings *settings)
+                                         const specdec_settings *settings, specdec__stop_scan *stop)
 {
     const uint32_t *field = saved->field;
     uint32_t i;
     int span;
 
-    if (specdec__sample_check(&settings->sampling, NULL))
+    if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__stream_check_slide(settings, t->context, NULL))
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
+                             "slides, the context has %d", settings->slide, t->context);
     for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
                                 (int)field[SPECDEC__SAVE_KEYS]))
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room in the cache, which all texts share, for "
+            return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
 }
@@ -397,9 +440,8 @@ static void specdec__load_forks(specdec *t, int forks)
 
 /* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
    string: these are looked at again. */
-static void specdec__load_state(specdec *t, const uint32_t *field, const unsigned char *held)
+static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
 {
-    specdec__stop_scan stop;
     int i;
 
     specdec__stream_answer(t);
@@ -415,19 +457,20 @@ static void specdec__load_state(specdec *t, const uint32_t *field, const unsigne
         t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
     t->freed = field[SPECDEC__SAVE_FREED];
     memcpy(t->piece, held, t->freed);
-    specdec__stream_check(&t->settings, &stop, NULL);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
-    specdec__stream_rescan(t, &stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    t->stop.cut = field[SPECDEC__SAVE_CUT];
+    specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
 }
 
-specdec_result specdec_load(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
     specdec_result result = specdec__save_check(t, data != NULL);
     const unsigned char *held, *tokens;
     specdec_settings settings;
+    specdec__stop_scan stop;
     specdec__saved saved;
 
     if (result || !SPECDEC__SAVES)
@@ -438,16 +481,19 @@ specdec_result specdec_load(specdec *t, const void *data, size_t size)
         (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
         return result;
     settings = t->settings;
-    specdec__load_settings(saved.field, &settings);
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if ((result = specdec__load_fits(t, &saved, tokens, &settings)) != SPECDEC_OK)
+    if (!specdec__load_settings(saved.field, tokens, &settings))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
+    tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
+    if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_disown(t, 0);
+    specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
-    t->settings = settings;
+    specdec__stream_set(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);
-    specdec__load_state(t, saved.field, held);
+    specdec__load_state(t, saved.field, &stop, held);
     return SPECDEC_OK;
 }
 

@@ -106,28 +106,126 @@ static void specdec__engine_forget(specdec *t, int count)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* A text of which nothing is computed, or less, begins with the first length tokens of another: it shares its pages. */
-static void specdec__engine_share(specdec *t, const specdec *of, int length)
+/* The keys of a sequence that others may share: those of a text, or of one that is kept. */
+typedef struct specdec__source_keys {
+    specdec__view *view;
+    const int32_t *tokens; /* (view->length) */
+    int at;                /* its number to drafters: a text's, or behind those of texts */
+} specdec__source_keys;
+
+static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
-    specdec__engine *e = t->engine;
+    specdec__source_keys keys;
+
+    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.at = at;
+    return keys;
+}
+
+/* Drafters share, as far as they have them, the first length tokens of sequence `of` with sequence `at`. */
+static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
+{
     int i;
 
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__drafter_kind *kind = e->drafters[i].kind;
+
+        if (kind->share && (kind->keeps || (at < e->room.views && of < e->room.views)))
+            kind->share(&e->drafters[i], at, of, length);
+    }
+}
+
+/* A text of which nothing is computed, or less, begins with the first length tokens of another sequence: it shares its
+   pages. */
+static void specdec__engine_share(specdec *t, int of, int length)
+{
+    specdec__engine *e = t->engine;
+    specdec__view *view = specdec__engine_keys(e, of).view;
+    int i, missing;
+
     specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
-    if (!specdec__view_share(&t->view, &e->target.kv, &of->view, 0, specdec__min_int(length, of->view.length)))
+    if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
-    for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->share)
-            e->drafters[i].kind->share(&e->drafters[i], t->at, of->at, length);
-    for (i = 0; i < e->drafter_count; i++) /* a state that the other text no longer has is computed once more */
-        if (e->drafters[i].kind->heard && e->drafters[i].kind->heard(&e->drafters[i], t->at) == t->view.length - 1)
-            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - 1);
+    specdec__engine_share_drafts(e, t->at, of, length);
+    for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
+        const specdec__drafter *d = &e->drafters[i];
+
+        missing = d->kind->heard ? t->view.length - d->kind->heard(d, t->at) : 0;
+        if (missing > 0 && missing <= SPECDEC__KEYS)
+            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
+    }
+}
+
+/* An entry of the table of kept sequences becomes empty. */
+static void specdec__engine_drop_kept(specdec__engine *e, int i)
+{
+    int k;
+
+    specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
+    for (k = 0; k < e->drafter_count; k++)
+        if (e->drafters[k].kind->keeps)
+            e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
+}
+
+/* An empty entry of the table for a sequence that is to be kept; -1: all of that is kept already. What the sequence
+   begins with is dropped, and so is the oldest entry where none is empty. *shared: keys of a dropped one that others
+   have shared. */
+static int specdec__engine_kept_place(const specdec *t, int *shared)
+{
+    specdec__engine *e = t->engine;
+    const specdec__view *oldest;
+    int i, empty = -1;
+
+    for (*shared = i = 0; i < e->room.kept; i++) {
+        specdec__view *view = &e->kept[i].view;
+        const int least = specdec__min_int(view->length, t->view.length);
+
+        if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
+            if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
+                specdec__view_touch(view, &e->target.kv, 0);
+                return -1;
+            }
+            if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
+                *shared = specdec__max_int(*shared, view->shared);
+                specdec__engine_drop_kept(e, i);
+            }
+        }
+        empty = view->length ? empty : i;
+    }
+    oldest = empty < 0 ? specdec__kv_oldest(&e->target.kv) : NULL;
+    for (i = 0; oldest && empty < 0; i++)
+        if (&e->kept[i].view == oldest)
+            specdec__engine_drop_kept(e, empty = i);
+    return empty;
+}
+
+/* Keeps what was computed for a text that ends or is cut: the next one that begins alike need not read it. Children do
+   not: their parents begin as they do. */
+static void specdec__engine_retain(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    int shared, i;
+
+    if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
+        return;
+    specdec__ahead_forget(t, t->count);
+    i = specdec__engine_kept_place(t, &shared);
+    if (i < 0)
+        return;
+    memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
+    if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
+        specdec__engine_drop_kept(e, i);
+        return;
+    }
+    e->kept[i].view.shared = shared;
+    specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
 }
 
 /* A place in the table becomes an empty text. */
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
-    t->settings = t->engine->config.settings;
     t->error.code = SPECDEC_OK;
     t->error.text[0] = 0;
     t->failed = SPECDEC_OK;
@@ -137,7 +235,8 @@ static void specdec__engine_open(specdec *t)
     t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
-    specdec__stream_check(&t->settings, &t->stop, NULL);
+    specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
+    specdec__stream_set(t, &t->engine->config.settings, &t->stop);
     specdec__stream_answer(t);
 }
 
@@ -147,6 +246,7 @@ static void specdec__engine_release(specdec *t)
     specdec__engine *e = t->engine;
     int i;
 
+    specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->end)
             e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
@@ -232,9 +332,9 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
 {
     const size_t count = (size_t)of->count;
 
-    t->settings = of->settings;
     t->stream = of->stream;
     t->stop = of->stop;
+    specdec__stream_set(t, &of->settings, &t->stop);
     t->freed = of->freed;
     t->count = of->count;
     t->handed_out = of->handed_out;
@@ -254,7 +354,7 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
-    specdec__engine_share(t, of, specdec__max_int(t->count - 1, 0));
+    specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */

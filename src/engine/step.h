@@ -42,7 +42,7 @@ static void specdec__engine_reserve(specdec__engine *e)
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                                               "no room in the cache, which all texts share, for %d more tokens",
                                               needed));
         specdec__engine_leave(e, t);
@@ -150,12 +150,18 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
-    const int vocab = e->target_model->vocab_size, k = specdec__min_int(t->best_count, vocab);
+    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
     specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
     double total = 0;
     float highest;
     int i;
 
+    if (!k) {
+        t->logprobs[t->count] = 1;
+        return;
+    }
+    if (k < t->best_count)
+        best[k].token = -1;
     specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
     e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
@@ -347,6 +353,7 @@ static void specdec__engine_accept(specdec *t)
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
+    t->stats.prefilled_tokens += t->lead;
 }
 
 /* Counts what a text's tree has brought to whom. */
@@ -450,6 +457,23 @@ static void specdec__engine_wrote(specdec *t, double now)
         specdec__engine_release(t);
 }
 
+/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
+   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
+static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+{
+    int i;
+
+    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
+            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+        else
+            specdec__view_unreserve(&t->view, &e->target.kv);
+    }
+}
+
 /* Runs the step that was made up. */
 static void specdec__engine_run(specdec__engine *e, double start)
 {
@@ -465,10 +489,9 @@ static void specdec__engine_run(specdec__engine *e, double start)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+    if (e->verify(&e->target, &batch, &error)) {
         e->target.threads = e->config.threads;
-        specdec__ahead_forget(e->members[0], e->members[0]->count);
-        specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
+        specdec__engine_undo(e, &error);
         return;
     }
     e->target.threads = e->config.threads;

@@ -16,6 +16,7 @@
 #include "../speculation/draft.h"
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
 
 struct specdec__engine;
@@ -24,7 +25,7 @@ struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
     int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel;                  /* set by specdec_cancel */
+    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
     specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
 
     int context;                 /* tokens, at most */
@@ -62,8 +63,11 @@ struct specdec {
     specdec_error error;
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
-    specdec_settings settings;
-    specdec__stop_scan stop;
+    specdec_settings settings;   /* its stop strings lie in stop_bytes */
+    specdec__stop_scan stop;     /* as do these */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
+    int end_count;
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -84,30 +88,51 @@ static int specdec__stream_places(const specdec_config *c, int room)
     return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. */
+/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
+   large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    const size_t noted = c->logprobs ? tokens : 0;
+    specdec_candidate *best;
+    specdec__merged merged;
+    specdec__view view;
+    int32_t *text, *ends, *places;
+    unsigned char *stop_bytes, *token_text, *piece;
+    float *logprobs;
 
+    specdec__context_view(&view, room, arena);
+    text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
+    piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
+    merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
+    merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
+    logprobs = SPECDEC__TAKE(arena, float, noted);
+    best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    if (!t)
+        return;
     t->model = model;
     t->context = room->length;
     t->room = (int)tokens;
-    specdec__context_view(&t->view, room, arena);
-    t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
-    t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
-    t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
-    t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&t->merged.tree, c->tree_size, arena);
-    t->merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
-    t->merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
-    t->merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
-    if (!c->logprobs)
-        return;
+    t->view = view;
+    t->tokens = text;
+    t->stop_bytes = stop_bytes;
+    t->ends = ends;
+    t->fork_places = places;
+    t->text_room = text_room;
+    t->token_text = token_text;
+    t->piece = piece;
+    t->merged = merged;
+    t->logprobs = noted ? logprobs : NULL;
+    t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
-    t->logprobs = SPECDEC__TAKE(arena, float, tokens);
-    t->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)c->logprobs);
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -121,10 +146,86 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     if (settings->max_tokens < 0 || settings->slide < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
                              settings->max_tokens, settings->slide);
+    if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
+                             settings->end_token_count, SPECDEC_END_TOKENS);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
+}
+
+/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
+{
+    if (!settings->slide || settings->slide < context - 1)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
+                         "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
+}
+
+/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+static int specdec__stream_logprobs(const specdec *t)
+{
+    const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
+
+    return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
+}
+
+/* Checks how many of them settings ask for, of `most`. */
+static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
+{
+    if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.top_logprobs is %d: -1 to config.logprobs, which is "
+                         "%d", settings->top_logprobs, most);
+}
+
+/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
+static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+{
+    int i;
+
+    specdec__stop_copy(stop, stop_bytes);
+    for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
+        settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
+}
+
+/* The control token that is spelled so; -1: there is none. */
+static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes spelled)
+{
+    uint32_t i;
+
+    for (i = 0; i < v->special_count; i++)
+        if (specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), (const char *)spelled.data, spelled.size) &&
+            specdec__vocab_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
+            return (int32_t)v->specials[i];
+    return -1;
+}
+
+/* Gives a text settings that were checked, and the scan that was made for them. */
+static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
+{
+    int i;
+
+    t->settings = *settings;
+    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    t->end_count = 0;
+    for (i = 0; i < settings->end_token_count; i++)
+        t->ends[t->end_count++] = settings->end_tokens[i];
+    for (i = 0; i < stop->count; i++)
+        t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+}
+
+/* Does this token end an answer? */
+static int specdec__stream_is_end(const specdec *t, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < t->end_count; i++)
+        if (t->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
 /* Do these sample alike? Biases may have changed where they lie. */
@@ -166,7 +267,7 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
 
     if (t->stop.stopped)
         return SPECDEC_STOP_STRING;
-    if (length > 0 && specdec__vocab_is_end(&t->model->vocab, t->tokens[count - 1]))
+    if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
@@ -228,13 +329,12 @@ static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *to
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens another text begins with, too. */
-static int specdec__stream_common(const specdec *t, const specdec *other)
+/* How many of its first tokens, `most` at most, are tokens[most], too. */
+static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
-    const int most = specdec__min_int(t->count, other->count);
     int i = 0;
 
-    while (i < most && t->tokens[i] == other->tokens[i])
+    while (i < most && t->tokens[i] == tokens[i])
         i++;
     return i;
 }

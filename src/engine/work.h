@@ -16,6 +16,21 @@
 
 SPECDEC__FOR_SIZE
 
+/* A step of an engine. In a cluster a text that waits for it may be cancelled, whether it takes part or not. */
+static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+{
+    if (SPECDEC__CLUSTER && e->link)
+        e->link->caller = t ? &t->cancel : NULL;
+    specdec__pipe_drain(e);
+    if (e->member_count)
+        specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+    if (e->member_count)
+        specdec__engine_run(e, start);
+    if (SPECDEC__CLUSTER && e->link)
+        e->link->caller = NULL;
+}
+
 /* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
    has. Errors are those of t; what goes wrong with others they are told by their next call. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
@@ -40,15 +55,11 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         }
     }
     specdec__engine_gather(e, t);
-    specdec__engine_lead(e);
-    if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start)) {
-        specdec__pipe_drain(e);
-        if (e->member_count)
-            specdec__engine_draft(e);
-        specdec__engine_reserve(e);
-        if (e->member_count)
-            specdec__engine_run(e, start);
-        else if (!t)
+    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
+        specdec__engine_lead(e);
+        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
+            specdec__engine_turn(e, t, start);
+        if (!t && !e->member_count)
             return SPECDEC_DONE;
     }
     if (t) {

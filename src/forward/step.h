@@ -466,7 +466,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_seat(c, batch, i)) {
             specdec__view_unreserve(batch->views[i], &c->kv);
-            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens",
+            return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
         if (batch->wanted == NULL || batch->wanted[i])

@@ -11,6 +11,7 @@
 #include "weigh.h"
 #include "x86.h"
 #include "avx2.h"
+#include "avx2_multiply.h"
 #include "avx512.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)

@@ -14,6 +14,7 @@
 #include "x86.h"
 #include "sse41.h"
 #include "avx2.h"
+#include "avx2_multiply.h"
 #include "avx2_tiles.h"
 #include "avx512.h"
 #include "avx512_tiles.h"

@@ -848,18 +848,18 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
 {
     const V highest = X(set)(best), heat = X(set)(temperature), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
     float part[SPECDEC__LANES] = {0};
-    int i;
+    int i, k;
 
     for (i = 0; i < count; i += SPECDEC__LANES) {
         const int few = count - i < SPECDEC__LANES;
         const float *from = few ? part : logits + i;
         float *to = few ? part : p + i;
 
-        if (few)
-            memcpy(part, logits + i, (size_t)(count - i) * sizeof *part);
+        for (k = 0; few && i + k < count; k++)
+            part[k] = logits[i + k];
         X(store)(to, X(max)(X(sub)(X(exp)(X(div)(X(sub)(X(load)(from), highest), heat)), least), X(set)(0)));
-        if (few)
-            memcpy(p + i, part, (size_t)(count - i) * sizeof *part);
+        for (k = 0; few && i + k < count; k++)
+            p[i + k] = part[k];
     }
 }
 

@@ -11,7 +11,7 @@
 #include "x86.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__SSE41 __attribute__((target("sse4.1")))
+#define SPECDEC__SSE41 __attribute__((target("sse4.1"))) SPECDEC__UNSANITIZED
 
 /* Four float lanes. */
 typedef __m128 specdec__sse41_v;

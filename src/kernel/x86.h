@@ -19,11 +19,12 @@
 
 /* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose
    assemblers know it), and whether other files see the tables. */
-#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
+#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define SPECDEC__AVXVNNI
 #endif
-#define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+#define SPECDEC__AVX512 \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
 #define SPECDEC__TABLE SPECDEC__OS_HIDDEN
 #else

@@ -7,6 +7,49 @@
 #include "../quant/table.h"
 
 SPECDEC__FOR_SIZE
+#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+
+/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
+   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
+{
+    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
+    const size_t width = strlen(b);
+    size_t i, j;
+
+    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
+        return SPECDEC__NAME_MOST;
+    for (j = 0; j <= width; j++)
+        row[j] = (unsigned char)j;
+    for (i = 1; i <= a.size; i++) {
+        int before = row[0]++;
+
+        for (j = 1; j <= width; j++) {
+            int best = specdec__min_int(before + (a.data[i - 1] != (unsigned char)b[j - 1]), row[j] + 1);
+
+            before = row[j];
+            row[j] = (unsigned char)specdec__min_int(best, row[j - 1] + 1);
+        }
+    }
+    return row[width];
+}
+
+/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
+   specdec__name_far. */
+static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
+                                               const char **nearest)
+{
+    const size_t distance = specdec__name_distance(name, known);
+
+    if (distance < *least) {
+        *least = distance;
+        *nearest = known;
+    }
+}
+
+/* The distance from which on a name is not near: a third of it is different. */
+static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+
 
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {

@@ -192,6 +192,7 @@ typedef struct specdec_model {
     uint64_t weight_products; /* multiply-adds a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
+    const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
     specdec__gguf gguf;       /* of a model in several files, the first */
     int parts, tensors;       /* files that it is in: see >>model/parts; tensors in all of them */
     size_t part_bytes;        /* that the files take in memory */

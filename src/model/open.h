@@ -64,12 +64,44 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
                             : &m->reads.matrix;
 }
 
+#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
+
 typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
     unsigned char *tiles;
     const specdec_hooks *hooks;
 } specdec__repack;
+
+/* Rows of a matrix that tile t holds. */
+static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
+{
+    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+}
+
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
+   more than a piece is in memory at a time. */
+static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
+                                        unsigned char *out)
+{
+    const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
+    const size_t blocks = (size_t)matrix->columns / matrix->type->block;
+    const int piece = specdec__max_int((int)(SPECDEC__REPACK_PIECE / tile_bytes), 1);
+    const unsigned char *file;
+    int next, t;
+
+    for (; from < end; from = next) {
+        file = specdec__matrix_at(matrix, from);
+        next = specdec__min_int(end, from + piece);
+        for (t = from; t < next; t++)
+            specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                                      specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
+        t = next - 1;
+        if (is_mapped)
+            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+                                            (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
+    }
+}
 
 static void specdec__model_repack_worker(void *argument, int thread)
 {
@@ -81,13 +113,10 @@ static void specdec__model_repack_worker(void *argument, int thread)
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
-        int tiles = specdec__matrix_tiles(matrix), from, end = 0, t;
+        int tiles = specdec__matrix_tiles(matrix), from, end = 0;
 
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
-            for (t = from; t < end; t++)
-                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                          specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
-                                          (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
+            specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
@@ -109,11 +138,14 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
+    specdec__os_large_pages(job.tiles, m->tile_bytes);
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;
     if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
+    if (m->mapped.data)
+        specdec__os_give_back(m->mapped.data, m->mapped.size);
     return SPECDEC_OK;
 }
 
@@ -169,6 +201,22 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     file->data = room;
     specdec__os_unmap(&m->mapped);
     return specdec__os_read(room, file->size, source->path, error);
+}
+
+/* Reads the chat template, and recognises it, with memory that keeps what its texts are. */
+static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
+    specdec__chat_work *work;
+
+    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
+        return result;
+    work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
+    m->chat = &work->found;
+    return SPECDEC_OK;
 }
 
 /* Letters that a name begins with: "qwen" of "qwen35moe". */
@@ -256,8 +304,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=
-            SPECDEC_OK)
+        (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
     if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)

@@ -70,14 +70,15 @@ SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specde
     }
 }
 
-/* The smallest of 0 and the values, and the largest of the values. count is a multiple of 8; NaNs do not count. */
-SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float *low, float *high)
+/* The smallest of `start` and the values, and the largest of the values. count is a multiple of 8; NaNs do not
+   count. */
+SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float start, float *low, float *high)
 {
     float lows[8], highs[8];
     int i, k;
 
     for (k = 0; k < 8; k++) {
-        lows[k] = 0;
+        lows[k] = start;
         highs[k] = specdec__float_from_bits(0xFF800000u);
     }
     for (i = 0; i < count; i += 8)
@@ -100,7 +101,7 @@ SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count,
     float low, high;
     int i;
 
-    specdec__quant_extent(count, values, &low, &high);
+    specdec__quant_extent(count, values, 0, &low, &high);
     if (!(high >= -low) || high == 0)
         return low;
     for (i = 0; high == -low && values[i] != low && values[i] != high; i++) {

@@ -105,7 +105,7 @@ typedef struct specdec__drafter_kind {
     /* Text number `at`, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
-       finds out by reading. */
+       finds out by reading. Numbers behind those of the texts: see keeps. */
     void (*share)(specdec__drafter *drafter, int at, int of, int length);
     /* Text number `at` has ended; its place will be another text's. Or: as if it were cut to nothing. */
     void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
@@ -137,6 +137,9 @@ typedef struct specdec__drafter_kind {
     int (*knows)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
     /* In so many seconds it is thought to know more; 0: that is not known. Or: it finds out. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
+    /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
+       i is the i-th. 0: it remembers none of these. */
+    int keeps;
 } specdec__drafter_kind;
 
 struct specdec__drafter {

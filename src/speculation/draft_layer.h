@@ -25,13 +25,14 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_pairs {
     specdec__view view; /* pairs that have been run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
+                           none, of a kept sequence */
     int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
 } specdec__draft_pairs;
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *texts; /* (texts) */
+    specdec__draft_pairs *texts; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     specdec__context context;
 } specdec__draft_layer;
@@ -119,14 +120,14 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->texts[at];
-    const specdec__draft_pairs *other = &m->texts[of];
+    specdec__draft_pairs *other = &m->texts[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
     t->from = t->view.length;
     t->count = 0;
-    if (other->from > t->from || other->from >= length)
+    if (!t->states || !other->states || other->from > t->from || other->from >= length)
         return;
     t->from = other->from;
     t->count = specdec__min_int(other->count, length - other->from);
@@ -236,26 +237,32 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    const int places = setup->room->views + setup->room->kept;
+    specdec__room room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
     d->state = m;
     m = m ? m : &counted;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
+    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
-                          target->kv.type, setup->room, (int)size, arena);
+                          target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
-    for (i = 0; i < setup->room->views; i++) {
+    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
+    for (i = 0; i < places; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, setup->room, arena);
-        t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+        specdec__context_view(&t->view, &room, arena);
+        if (i < room.views)
+            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+        else if (m->texts)
+            specdec__kv_add_kept(&m->context.kv, &t->view);
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -268,12 +275,12 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL};
+    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED

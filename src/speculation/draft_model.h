@@ -24,8 +24,8 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__view *views; /* (texts) */
-    int *skipped;         /* (texts): tokens of the text between the sinks and those behind them */
+    specdec__view *views; /* (texts, then kept sequences) */
+    int *skipped;         /* (the same): tokens of the text between the sinks and those behind them */
     specdec__context context;
     int window;           /* tokens that it reads, at most */
     int threads;          /* that it has buffers for */
@@ -198,26 +198,31 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__room room = *setup->room;
     specdec_result result;
     specdec__view view;
-    int i;
+    int i, places;
 
     d->state = m;
     m = m ? m : &counted;
     if (!specdec__model_writes(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
                              specdec__model_name(d->model));
-    if ((result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
-    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    places = room.views + room.kept;
+    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
+    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
-    m->views = SPECDEC__TAKE(arena, specdec__view, room.views);
-    m->skipped = SPECDEC__TAKE(arena, int, room.views);
+    m->views = SPECDEC__TAKE(arena, specdec__view, places);
+    m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
-    for (i = 0; i < room.views; i++)
+    for (i = 0; i < places; i++) {
         specdec__context_view(m->views ? &m->views[i] : &view, &room, arena);
+        if (m->views && i >= room.views)
+            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+    }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
@@ -241,6 +246,6 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
-    NULL, NULL};
+    NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED

@@ -110,8 +110,8 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
     specdec_result result;
 
     if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
-        return SPECDEC_ERROR_CONTEXT;
-    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_CONTEXT;
+        return SPECDEC_ERROR_FULL;
+    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
@@ -183,8 +183,11 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
                                                   specdec_error *error)
 {
     const int size = m->nodes;
+    specdec__room room = *setup->room;
     specdec__draft_setup inner = *setup;
 
+    room.kept = 0; /* the model of the first level reads what ended sequences began with */
+    inner.room = &room;
     if (!SPECDEC__NGRAMS && !d->model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
@@ -228,6 +231,6 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED

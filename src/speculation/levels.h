@@ -306,12 +306,11 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, c
 
 /* Refuses a model of another vocabulary than the target's. */
 static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
-                                                 const specdec__arena *arena, specdec_error *error)
+                                                 specdec_error *error)
 {
     uint32_t different = 0;
 
-    if (!arena->base || specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) !=
-                            SPECDEC__VOCAB_DIFFERENT)
+    if (specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) != SPECDEC__VOCAB_DIFFERENT)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
                          "target %d; they first differ at token %u", d->model->vocab_size, target->vocab_size,

@@ -236,7 +236,9 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
+    room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);

@@ -324,7 +324,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     uint64_t row = specdec__sample_noise_row(seed, position);
     int i, held = 0;
 
-    if (!candidates || !best || k < 1)
+    if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
         held = specdec__sample_try(best, held, k, candidates->items[i], row);

@@ -4,16 +4,20 @@
 
 #pragma once
 #include "../base/base.h"
+#include "../model/gguf.h"
+#include "vocabulary.h"
+#include "tokenize.h"
+#include "template.h"
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_HAS = 3 };
+enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
-/* A chat format is recognised by what its template contains; the template itself is never run. The token that begins a
-   text is left to specdec__tokenize; special tokens are written as text, so PARSE_SPECIAL belongs to it. */
+/* A layout of conversations. Special tokens are written as text, so PARSE_SPECIAL belongs to it; the token that begins
+   texts does not. */
 typedef struct specdec__chat_format {
     const char *name;
-    const char *has[SPECDEC__CHAT_HAS], *lacks; /* in the template; NULL: does not matter */
+    const char *tokens[SPECDEC__CHAT_TOKENS]; /* that the vocabulary must have, each as one token */
     int trims;                           /* of roles (1 << role): white space around messages is dropped */
     int ends;                            /* of roles: the token that ends a text stands before `after` */
     const char *opening;                 /* before system messages, and before user ones that follow no system one: */
@@ -22,114 +26,155 @@ typedef struct specdec__chat_format {
     const char *generate;                /* what makes the model answer */
 } specdec__chat_format;
 
-enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1 };
+enum {
+    SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
+    SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
+    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: user messages behind system ones are, at their end alone */
+};
 
 /* DeepSeek's tokens, with wide bars. */
 #define SPECDEC__CHAT_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
 #define SPECDEC__CHAT_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
-/* "tulu" has two rows: Tulu 2 and Tulu 3; so has "llama2": with "<s>" before every question, or before the first. So
-   has "mistral", which is that before v3: older templates have no space before answers; the one before "[INST]" is the
-   tokenizer's. What has none behind it (tekken) is none of the three. So has "deepseek-r1": older templates leave it to
-   the model to begin with "<think>", as "chatml" does. What a row lacks tells others from it: Apriel from Phi-3,
-   SmolVLM from ChatML, Functionary from Llama 3. */
+/* A name may have several rows: a template is of the first one that writes what it writes; a name alone is the first.
+   "llama2": with "<s>" before every question, or before the first. "mistral" is that before v3: with or without spaces
+   around answers; the one before "[INST]" is the tokenizer's. "deepseek-r1": some templates leave it to the model to
+   begin with "<think>". Marks that are no tokens (zephyr's, tulu's, llama2's) are written in pieces. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"phi4-mini", {"|>' + message", "<|end|>", NULL}, NULL, 0, 0, "", "",
+    {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
-    {"phi3", {"<|assistant|>", "<|end|>", NULL}, "\\n<|end|>", 0, 0, "", "",
+    {"phi3", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"tulu", {"<|user|>", "eos_token", "'content'] }}"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"tulu", {NULL}, 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"tulu", {"<|user|>", "eos_token", "not loop.last"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"zephyr", {NULL}, 0, SPECDEC__CHAT_ALL, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"zephyr", {"<|user|>", "eos_token", NULL}, "<|end|>", 0, SPECDEC__CHAT_ALL, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"phi4", {"<|im_start|>", "<|im_sep|>", NULL}, NULL, 0, 0, "", "",
+    {"phi4", {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
      {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
-    {"chatml-think", {"<|im_start|>", "assistant\\n<think>", NULL}, NULL, 0, 0, "", "",
+    {"chatml-think", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n<think>\n"},
-    {"chatml", {"<|im_start|>", NULL, NULL}, "<end_of_utterance>", 0, 0, "", "",
+    {"chatml", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", NULL, NULL}, ">>>", SPECDEC__CHAT_ALL, 0, "", "",
+    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, SPECDEC__CHAT_ALL, 0, "", "",
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
      {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {"granite", {"<|start_of_role|>", NULL, NULL}, NULL, 0, 0, "", "",
+    {"granite", {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}, 0, 0, "", "",
      {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
       "<|start_of_role|>assistant<|end_of_role|>"},
      {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", "><think>", NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "",
+    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "",
      "", {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT "<think>\n"},
-    {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", NULL, NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, "{{ '[INST] '", SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] ", NULL}, NULL, 0, 0, "", "",
+    {"mistral-v7", {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"}, 0, 0, "", "",
      {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST] ", NULL, NULL}, " [/INST]", SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
+    {"mistral-v3", {"[INST]", "[/INST]", "</s>"}, SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, " [INST] ", 0, 0, "[INST] ", "[INST] ",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
      {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, NULL, 0, 0, "[INST] ", "[INST] ",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"gemma", {"<start_of_turn>", NULL, NULL}, NULL, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
+     {"", "", ""}, {"\n\n", " [/INST]", "</s> "}, ""},
+    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
+     {"", "", " "}, {"\n\n", " [/INST]", " </s>"}, ""},
+    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
+     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
+    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
+     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
+    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
      "<start_of_turn>user\n",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
-/* Does a text contain a string? */
-static int specdec__chat_contains(const char *text, size_t length, const char *what)
-{
-    size_t size = strlen(what), i;
+/* How the conversations of a model are laid out. */
+typedef struct specdec__chat {
+    const specdec__chat_format *format; /* NULL: it is not known */
+    int trims;                    /* as in the format; a template may say otherwise */
+    int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
+    int no_system;                /* system messages are refused: the template writes them in a way of its own */
+    specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
+                                      before every first one */
+    const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
+    specdec__bytes culprit;       /* what in it */
+} specdec__chat;
 
-    for (i = 0; i + size <= length; i++)
-        if (memcmp(text + i, what, size) == 0)
-            return 1;
-    return 0;
-}
+/* What recognising a template takes, and what of it stays: texts of a specdec__chat. */
+typedef struct specdec__chat_work {
+    specdec__template run;
+    char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
+    specdec__chat found;
+} specdec__chat_work;
 
-/* The chat format of this name, or the one that a template (tokenizer.chat_template) is recognised as; NULL: none. No
-   name contains what templates are recognised by. */
-static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name_or_template, size_t length)
+/* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
+   that is not noted). needed: the bytes of all that was appended, also without room for it. */
+typedef struct specdec__chat_text {
+    char *text;
+    unsigned char *plain;
+    size_t size, needed;
+} specdec__chat_text;
+
+/* The first format of this name; NULL: none. */
+static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name)
 {
     size_t i;
 
-    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
-        const specdec__chat_format *format = &specdec__chat_formats[i];
-        int fits = !format->lacks || !specdec__chat_contains(name_or_template, length, format->lacks), j;
+    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
+        if (strcmp(specdec__chat_formats[i].name, name) == 0)
+            return &specdec__chat_formats[i];
+    return NULL;
+}
 
-        for (j = 0; j < SPECDEC__CHAT_HAS && format->has[j] && fits; j++)
-            fits = specdec__chat_contains(name_or_template, length, format->has[j]);
-        if (fits || (strlen(format->name) == length && memcmp(format->name, name_or_template, length) == 0))
-            return format;
+/* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
+static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    int missing = 0, i;
+    uint32_t id;
+
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && format->tokens[i]; i++)
+        missing |= 1 << i;
+    for (id = 0; id < v->count && missing; id++) {
+        const specdec__bytes text = specdec__cursor_string(&c);
+
+        for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
+            if (missing >> i & 1 && specdec__bytes_are(text, format->tokens[i]))
+                missing &= ~(1 << i);
     }
+    for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
+        if (missing >> i & 1)
+            return format->tokens[i];
     return NULL;
 }
 
 /* Appends bytes, or a string (SPECDEC_WHOLE_STRING), while there is room and counts them in any case. */
-static void specdec__chat_append(char *out, size_t size, size_t *needed, const char *text, size_t length)
+static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
+    size_t i;
+
     if (length == SPECDEC_WHOLE_STRING)
         length = strlen(text);
-    if (length && *needed <= size && length <= size - *needed)
-        memcpy(out + *needed, text, length);
-    *needed = specdec__size_add(*needed, length);
+    if (length && out->needed <= out->size && length <= out->size - out->needed) {
+        memcpy(out->text + out->needed, text, length);
+        for (i = out->needed; out->plain && i < out->needed + length; i++)
+            out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | (plain ? 1u << i % 8 : 0));
+    }
+    out->needed = specdec__size_add(out->needed, length);
 }
 
-static specdec__bytes specdec__chat_trim(const specdec_message *message, int trims)
+/* A message's text without the white space at its ends (1: the left, 2: the right). */
+static specdec__bytes specdec__chat_trim(const specdec_message *message, int ends)
 {
     const char *text = message->text;
     size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
-    size_t kinds = trims ? 6 : 0; /* of white space */
     specdec__bytes out;
 
-    while (length && memchr(" \t\r\n\v\f", text[length - 1], kinds))
+    while (ends & 2 && length && memchr(" \t\r\n\v\f", text[length - 1], 6))
         length--;
-    for (; length && memchr(" \t\r\n\v\f", text[0], kinds); length--)
+    for (; ends & 1 && length && memchr(" \t\r\n\v\f", text[0], 6); length--)
         text++;
     out.data = (const unsigned char *)text;
     out.size = length;
@@ -137,42 +182,345 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int tri
 }
 
 /* Appends what stands behind a message of this role. end: the text of the token that ends a text. */
-static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end, char *out,
-                                size_t size, size_t *needed)
+static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end,
+                                specdec__chat_text *out)
 {
     if (format->ends >> role & 1)
-        specdec__chat_append(out, size, needed, (const char *)end.data, end.size);
-    specdec__chat_append(out, size, needed, format->after[role], SPECDEC_WHOLE_STRING);
+        specdec__chat_append(out, (const char *)end.data, end.size, 0);
+    specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
-/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: the text holds
-   messages already. end: see specdec__chat_close. *needed becomes the length of all that was appended; no terminating
-   zero is written. Errors: ARGUMENT; BUFFER, without words, when that is above size. */
-static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format, specdec__bytes end,
-                                                           int begun, const specdec_message *messages, int count,
-                                                           char *out, size_t size, size_t *needed,
-                                                           specdec_error *error)
+/* Appends a message whose role is known. previous: that of the one before it; begun: there is text before it. */
+static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
+                                  const specdec_message *message, specdec__chat_text *out)
+{
+    const specdec__chat_format *format = chat->format;
+    const int role = (int)message->role, behind = role == SPECDEC_USER && previous == SPECDEC_SYSTEM;
+    const int half = behind && chat->trims & SPECDEC__CHAT_HALF;
+    const specdec__bytes text = specdec__chat_trim(message, half ? 2 : chat->trims >> role & 1 ? 3 : 0);
+
+    if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
+        specdec__chat_append(out, begun ? format->reopening : format->opening, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
+    if (role == SPECDEC_SYSTEM && !begun)
+        specdec__chat_append(out, (const char *)chat->prefix.data, chat->prefix.size, 0);
+    specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
+    specdec__chat_close(format, role, end, out);
+}
+
+/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: there are
+   messages before it. end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without
+   words, when out->needed is above its size. */
+static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
+                                                           const specdec_message *messages, int count,
+                                                           specdec__chat_text *out, specdec_error *error)
 {
     int i, previous = SPECDEC_ASSISTANT;
+    specdec_message own;
 
-    for (i = 0; i < count; i++) {
-        const int role = (int)messages[i].role;
-        specdec__bytes text;
-
-        if (role < 0 || role >= SPECDEC__CHAT_ROLES || (!messages[i].text && messages[i].length))
+    for (i = 0; i < count; i++)
+        if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
+            (!messages[i].text && messages[i].length))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
-        text = specdec__chat_trim(&messages[i], format->trims >> role & 1);
-        if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM) {
-            specdec__chat_append(out, size, needed, begun ? format->reopening : format->opening,
-                                 SPECDEC_WHOLE_STRING);
-            begun = 1;
-        }
-        specdec__chat_append(out, size, needed, format->before[role], SPECDEC_WHOLE_STRING);
-        specdec__chat_append(out, size, needed, (const char *)text.data, text.size);
-        specdec__chat_close(format, role, end, out, size, needed);
-        previous = role;
+        else if (chat->no_system && messages[i].role == SPECDEC_SYSTEM)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "message %d: the model's template writes system messages in a way of its own", i);
+    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->system.data) {
+        memset(&own, 0, sizeof own);
+        own.text = (const char *)chat->system.data;
+        own.length = chat->system.size;
+        own.special = 1;
+        specdec__chat_message(chat, end, 0, previous, &own, out);
+        previous = SPECDEC_SYSTEM;
+        begun = 1;
     }
-    specdec__chat_append(out, size, needed, format->generate, SPECDEC_WHOLE_STRING);
-    return *needed > size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
+    for (i = 0; i < count; i++) {
+        specdec__chat_message(chat, end, begun, previous, &messages[i], out);
+        begun |= messages[i].role != SPECDEC_ASSISTANT;
+        previous = (int)messages[i].role;
+    }
+    specdec__chat_append(out, chat->format->generate, SPECDEC_WHOLE_STRING, 0);
+    return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
+
+/* Drops the white space at the beginning. */
+static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
+{
+    size_t drop = 0, i;
+
+    while (drop < out->needed && memchr(" \t\r\n\v\f", out->text[drop], 6))
+        drop++;
+    out->needed -= drop;
+    for (i = 0; i < out->needed; i++) {
+        const unsigned plain = out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
+
+        out->text[i] = out->text[i + drop];
+        out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | plain << i % 8);
+    }
+}
+
+/* The text of a token; -1: empty. */
+static specdec__bytes specdec__chat_token(const specdec__vocab *v, int32_t id)
+{
+    return id < 0 ? specdec__template_bytes("", 0) : specdec__vocab_text(v, (uint32_t)id);
+}
+
+/* Does a text begin with a token's? */
+static int specdec__chat_begins(specdec__bytes text, specdec__bytes token)
+{
+    return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
+}
+
+/* How a rendered conversation, with tokens before it (begun) or without, is made tokens: the one that begins texts is
+   written once where the template or the tokenizer wants it. */
+static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const specdec__vocab *v,
+                                               const specdec__chat_text *out, int begun)
+{
+    const specdec__bytes text = specdec__template_bytes(out->text, out->needed);
+
+    if (begun)
+        return SPECDEC_TOKENIZE_SPECIAL;
+    if (specdec__chat_begins(text, specdec__chat_token(v, v->bos)) && !(out->plain[0] & 1))
+        return SPECDEC_TOKENIZE_SPECIAL | SPECDEC__TOKENIZE_BARE;
+    return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
+}
+
+/* ---- Templates. */
+
+/* Does a format write what the template has written? */
+static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
+                                specdec__bytes written, const specdec_message *messages, int count)
+{
+    specdec__chat_text out;
+
+    memset(&out, 0, sizeof out);
+    out.text = w->expected;
+    out.size = sizeof w->expected;
+    return specdec__chat_render(chat, end, 0, messages, count, &out, NULL) == SPECDEC_OK &&
+           out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
+}
+
+/* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
+static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                        const specdec__vocab *v, const specdec_message *messages, int count)
+{
+    const specdec__bytes bos = specdec__chat_token(v, v->bos);
+    specdec__bytes written = {NULL, 0};
+
+    specdec__template_render(&w->run, text, bos, specdec__chat_token(v, v->eos), messages, count);
+    chat->failed = w->run.failed;
+    chat->culprit = w->run.culprit;
+    if (chat->failed)
+        return written;
+    written = specdec__template_bytes(w->run.output, w->run.written);
+    if (chat->begins && specdec__chat_begins(written, bos)) {
+        written.data += bos.size;
+        written.size -= bos.size;
+    }
+    return written;
+}
+
+/* Keeps bytes of what the template has written. Empty, too, has data. */
+static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
+{
+    specdec__bytes out = {NULL, 0};
+
+    if (at <= sizeof w->kept && size <= sizeof w->kept - at) {
+        out = specdec__template_bytes(w->kept + at, size);
+        if (size)
+            memcpy(w->kept + at, data, size);
+    }
+    return out;
+}
+
+/* What a template writes between the beginning of a system message and the text that a caller gave for it. */
+static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
+                                      const specdec_message *system)
+{
+    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    specdec__template_value in = specdec__template_of(SPECDEC__TEMPLATE_STRING, written.data, written.size), what;
+    size_t at;
+
+    what = specdec__template_of(SPECDEC__TEMPLATE_STRING, system->text, system->length);
+    at = specdec__template_search(&in, 0, &what);
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    if (at < written.size && at > head)
+        chat->prefix = specdec__chat_keep(w, 0, written.data + head, at - head);
+}
+
+/* What a template writes as a system message though the conversation has none. Returns 0 when it writes something that
+   is no such message. */
+static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
+                                     specdec__bytes written, const specdec_message *messages, int count)
+{
+    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+                        chat->prefix.size;
+    specdec__chat_text out;
+
+    if (specdec__chat_agrees(w, chat, end, written, messages, count))
+        return 1;
+    chat->system = specdec__template_bytes("", 0);
+    memset(&out, 0, sizeof out);
+    out.text = w->expected;
+    out.size = sizeof w->expected;
+    if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
+        head > out.needed)
+        return 0;
+    chat->system = specdec__chat_keep(w, chat->prefix.size, written.data + head, written.size - out.needed);
+    return chat->system.data && specdec__chat_agrees(w, chat, end, written, messages, count);
+}
+
+/* Finds the way to drop white space that makes a format write what the template writes for two conversations, the
+   second of which has a system message. Returns 0 when there is none. */
+static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                    const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
+{
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    int fits = 2 * SPECDEC__CHAT_HALF, trims, from, known = (1 << fits) - 1;
+
+    for (from = 1; from >= !has_system; from--) {
+        const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages + from, count - from);
+
+        for (trims = 0; trims < 2 * SPECDEC__CHAT_HALF; trims++) {
+            chat->trims = trims;
+            if (!written.data || !specdec__chat_agrees(w, chat, end, written, messages + from, count - from))
+                known &= ~(1 << trims);
+        }
+    }
+    for (fits = 0; fits < 2 * SPECDEC__CHAT_HALF && !(known >> fits & 1); fits++)
+        ;
+    chat->trims = fits;
+    return known != 0;
+}
+
+/* Conversations for which a format must write what a template writes. */
+static const specdec_message specdec__chat_plain[] = {
+    {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
+    {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
+    {SPECDEC_ASSISTANT, "Land.", 5, 0},     {SPECDEC_USER, "Thanks", 6, 0}};
+static const specdec_message specdec__chat_wide[] = {
+    {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
+    {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
+
+/* Finds the format that writes what the template writes, with a system message or (from 1) without. Returns whether the
+   template has written anything. */
+static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                     const specdec__vocab *v, int from)
+{
+    const specdec_message *messages = specdec__chat_plain + from;
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages, 6 - from);
+    size_t i;
+
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    for (i = 0; written.data && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
+        chat->format = &specdec__chat_formats[i];
+        if (!from)
+            specdec__chat_find_prefix(w, chat, written, messages);
+        if (specdec__chat_agrees(w, chat, end, written, messages, 6 - from))
+            return 1;
+    }
+    chat->format = NULL;
+    chat->prefix = specdec__template_bytes(NULL, 0);
+    return written.data != NULL;
+}
+
+/* Recognises a template that writes the token which begins texts, or does not (chat->begins). A template that refuses
+   system messages leaves it to the format to put them somewhere. */
+static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                  const specdec__vocab *v)
+{
+    const specdec__bytes end = specdec__chat_token(v, v->eos);
+    const specdec_message *question = specdec__chat_plain + 1;
+    specdec__bytes written;
+    const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
+
+    if (!has_system)
+        specdec__chat_find_format(w, chat, text, v, 1);
+    if (!chat->format)
+        return;
+    chat->no_system = takes && !has_system;
+    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    if (!written.data || !specdec__chat_find_system(w, chat, end, written, question, 1) ||
+        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_wide, 4, has_system))
+        chat->format = NULL;
+}
+
+/* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
+   messages, answers and white space. What is found stays in *chat, its texts in *w. A vocabulary must be complete. */
+static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                                    const specdec__vocab *v)
+{
+    const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
+    const specdec_message *question = specdec__chat_plain + 1;
+    specdec__bytes written;
+    size_t without;
+    int spells;
+
+    memset(chat, 0, sizeof *chat);
+    specdec__template_render(&w->run, text, none, specdec__chat_token(v, v->eos), question, 1);
+    without = w->run.written;
+    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    if (!written.data)
+        return;
+    spells = specdec__chat_begins(written, bos);
+    chat->begins = spells && written.size > without; /* else the format itself begins with that token */
+    specdec__chat_compare(chat, w, text, v);
+    if (!chat->format && spells && !chat->begins) {
+        chat->begins = 1;
+        specdec__chat_compare(chat, w, text, v);
+        chat->begins = chat->format != NULL;
+    }
+    if (!chat->format && !chat->failed)
+        chat->failed = "it writes what no known format does";
+}
+
+/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
+   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
+   missing). */
+static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
+                                                           const specdec__vocab *v, const char *name,
+                                                           specdec_error *error)
+{
+    const char *missing;
+
+    memset(chat, 0, sizeof *chat);
+    if (own)
+        *chat = *own;
+    if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
+        memset(chat, 0, sizeof *chat);
+        chat->format = specdec__chat_find(name);
+        if (!chat->format)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
+        chat->trims = chat->format->trims;
+        chat->begins = own && own->begins;
+    }
+    missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
+    if (missing && name)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
+                             "chat format \"%s\" needs %s, which is no token of this vocabulary", name, missing);
+    if (missing) {
+        chat->format = NULL;
+        chat->failed = "a token that it writes is not in the vocabulary";
+        chat->culprit = specdec__template_bytes(missing, strlen(missing));
+    }
+    return SPECDEC_OK;
+}
+
+/* Refuses a conversation where there is no format. */
+static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat *chat, specdec_error *error)
+{
+    if (!SPECDEC__CHATS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
+    if (!chat->failed)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model has no chat template that is read: config.chat_format chooses a format");
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                         "the model's chat template is of no known format (%s%s%.*s): config.chat_format chooses one",
+                         chat->failed, chat->culprit.size ? ": " : "",
+                         (int)(chat->culprit.size < 40 ? chat->culprit.size : 40),
+                         chat->culprit.size ? (const char *)chat->culprit.data : "");
+}
+
 SPECDEC__FOR_SPEED

@@ -35,20 +35,18 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
+/* Reads tokenizer.ggml.model, and sets the defaults that go with it. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
-    specdec__bytes model, words;
+    specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
-    size_t i;
 
-    if (!result)
-        result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
     if (result)
         return result;
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+    memset(v->gap, 0xff, sizeof v->gap); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -67,13 +65,58 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
     v->model = SPECDEC__VOCAB_BPE;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
-        if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
-            v->words = &specdec__vocab_words_known[i];
+    return SPECDEC_OK;
+}
+
+/* The token with this id, by a walk over the texts before it: before there are indexes. */
+static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+
+    while (id--)
+        specdec__cursor_string(&c);
+    return specdec__cursor_string(&c);
+}
+
+/* The pre-tokenizer of a vocabulary that is known by how many merges it has and by one of its tokens; NULL: none. */
+static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
+        if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
+            specdec__bytes_are(specdec__vocab_walk_to(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
+            return specdec__vocab_known[i].words;
+    return NULL;
+}
+
+/* Reads tokenizer.ggml.pre, or tells it from the vocabulary where the file does not say it: older converters left it
+   out, or wrote "default". What is not recognised is cut as GPT-2 does, and noted. */
+static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    specdec__gguf_value merges;
+    specdec__bytes words;
+    specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
+    const char *known;
+
+    if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
+        return result;
+    v->words_given = words.data && !specdec__bytes_are(words, "default");
+    if (!v->words_given) {
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
+        if (result)
+            return result;
+        known = specdec__vocab_recognise(v, merges.items ? merges.count : 0);
+        v->words_given = known ? 0 : -1;
+        words.data = (const unsigned char *)(known ? known : "gpt-2");
+        words.size = strlen(known ? known : "gpt-2");
+    }
+    v->words = specdec__words_named(words);
     if (!v->words)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known",
-                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
+                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
+                             *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
 }
@@ -104,6 +147,9 @@ static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
+/* Where the id of a token goes that prompts with gaps have. */
+#define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
+
 /* Where ids of special tokens, and flags, go in a specdec__vocab. */
 static const struct {
     const char *key;
@@ -115,6 +161,15 @@ static const struct {
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
+    {"tokenizer.ggml.prefix_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
+    {"tokenizer.ggml.suffix_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
+    {"tokenizer.ggml.middle_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pre_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
+    {"tokenizer.ggml.fim_suf_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
+    {"tokenizer.ggml.fim_mid_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pad_token_id", SPECDEC__VOCAB_GAP_AT(PAD), 0},
+    {"tokenizer.ggml.fim_rep_token_id", SPECDEC__VOCAB_GAP_AT(REPOSITORY), 0},
+    {"tokenizer.ggml.fim_sep_token_id", SPECDEC__VOCAB_GAP_AT(FILE), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -211,12 +266,19 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts once, and notes what can be known without indexes. */
+/* Walks over all token texts twice, and notes what can be known without indexes: first what the types of some tokens
+   depend on. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id;
 
+    for (id = 0; id < v->count; id++) {
+        const struct specdec__vocab_mark *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+
+        v->has |= row ? row->has : 0;
+    }
+    c = specdec__cursor_over(v->texts, v->texts_size);
     v->cuts_at_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -244,6 +306,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
 {
     v->slot_mask = specdec__vocab_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
+    v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
@@ -310,10 +373,17 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
+/* Adds a token that ends texts, unless its text says that it does not. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
-    if (id >= 0 && !specdec__vocab_is_end(v, id) && v->end_count < SPECDEC__VOCAB_MAX_ENDS)
-        v->ends[v->end_count++] = id;
+    const struct specdec__vocab_mark *row =
+        id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
+
+    if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+        (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
+         !specdec__vocab_ends_texts(v, specdec__vocab_text(v, (uint32_t)id))))
+        return;
+    v->ends[v->end_count++] = id;
 }
 
 /* The tokens that end a text: those the file names and the well-known ones. */
@@ -324,8 +394,10 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     specdec__vocab_add_end(v, v->eos);
     specdec__vocab_add_end(v, v->eot);
     specdec__vocab_add_end(v, v->eom);
+    for (i = SPECDEC__GAP_PAD; i < SPECDEC__GAP_COUNT; i++)
+        specdec__vocab_add_end(v, v->gap[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_is_end_text(specdec__vocab_text(v, v->specials[i])))
+        if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
@@ -387,7 +459,9 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
     v->strips_space = specdec__vocab_is_phi3(gguf);
-    result = specdec__vocab_read_ids(v, gguf, error);
+    result = specdec__vocab_read_words(v, gguf, error);
+    if (!result)
+        result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
@@ -404,17 +478,26 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     return SPECDEC_OK;
 }
 
+/* Tells the log what of a vocabulary the file did not say. */
+static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
+{
+    if (v->words && v->words_given < 0)
+        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
+                      "cut as gpt-2 cuts it, maybe not as the model was trained");
+    else if (v->words && !v->words_given)
+        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
+}
+
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
-/* Is a token there only to round up the vocabulary? */
-static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
+/* Is a token with this text there only to round up the vocabulary? */
+static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
                                          "<dummy", "<|dummy", "<|reserved", "<extra_id"};
-    specdec__bytes text = specdec__vocab_text(v, id);
     size_t i;
 
-    if (!text.size || specdec__vocab_type(v, id) == SPECDEC__TOKEN_UNUSED)
+    if (!text.size || specdec__vocab_type_of(v, id, text) == SPECDEC__TOKEN_UNUSED)
         return 1;
     for (i = 0; i < SPECDEC__COUNT(begins); i++)
         if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
@@ -424,23 +507,29 @@ static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
 
 /* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
    longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
-   *first_different is the first id that differs (0 when the tokenizers are of different kinds). */
+   *first_different is the first id that differs (0 when the tokenizers are of different kinds). Both may have been only
+   counted. */
 static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
                                                   uint32_t *first_different)
 {
-    const specdec__vocab *longer = a->count > b->count ? a : b;
-    uint32_t id, shared = a->count < b->count ? a->count : b->count;
+    const specdec__vocab *longer = a->count > b->count ? a : b, *shorter = longer == a ? b : a;
+    const uint32_t shared = shorter->count;
+    size_t at = 0, other_at = 0;
+    uint32_t id;
 
     *first_different = 0;
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
+        const specdec__bytes text = specdec__vocab_next(longer, &at);
+
         *first_different = id;
         if (id < shared) {
-            specdec__bytes text = specdec__vocab_text(a, id), other = specdec__vocab_text(b, id);
+            const specdec__bytes other = specdec__vocab_next(shorter, &other_at);
+
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;
-        } else if (!specdec__vocab_is_padding(longer, id)) {
+        } else if (!specdec__vocab_is_padding(longer, id, text)) {
             return SPECDEC__VOCAB_DIFFERENT;
         }
     }

@@ -7,8 +7,10 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__STOP_MAX 8         /* stop strings */
-#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of one */
+#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
+
+/* Bytes of copies of all stop strings, each with a zero byte behind it. */
+#define SPECDEC__STOP_ROOM (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
 /* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
    beginning of a stop string, so its length and that string's number say all. */
@@ -17,20 +19,42 @@ typedef struct specdec__stop_scan {
     int held_of;  /* the string of which the beginning is held back */
     size_t held;  /* bytes held back */
     int stopped;  /* 1 + the number of the string that was found; 0: none was */
-    size_t cut;   /* bytes taken from where that begins; 0: none was found, or that is not known */
-    specdec__bytes strings[SPECDEC__STOP_MAX]; /* the caller's memory */
+    size_t cut;   /* bytes taken from where that begins; 0: none was found, or it was cut off */
+    size_t bytes; /* of all strings */
+    specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many. */
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many; or when
+   all together are too long. */
 static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
                                                         specdec_error *error)
 {
-    if (scan->count >= SPECDEC__STOP_MAX || length < 1 || length > SPECDEC__STOP_MAX_BYTES)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes",
-                             SPECDEC__STOP_MAX, SPECDEC__STOP_MAX_BYTES);
+    if (scan->count >= SPECDEC_STOP_STRINGS || length < 1 || length > SPECDEC__STOP_MAX_BYTES ||
+        scan->bytes + length > SPECDEC_STOP_BYTES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes, %d in all",
+                             SPECDEC_STOP_STRINGS, SPECDEC__STOP_MAX_BYTES, SPECDEC_STOP_BYTES);
+    scan->bytes += length;
     scan->strings[scan->count].data = (const unsigned char *)string;
     scan->strings[scan->count++].size = length;
     return SPECDEC_OK;
+}
+
+/* Makes a scan's strings copies in out[SPECDEC__STOP_ROOM], where strings of it may lie already. Apart, as the stack
+   holds them meanwhile. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_scan *scan, unsigned char *out)
+{
+    unsigned char copies[SPECDEC__STOP_ROOM];
+    size_t at = 0;
+    int i;
+
+    for (i = 0; i < scan->count; i++) {
+        memcpy(copies + at, scan->strings[i].data, scan->strings[i].size);
+        scan->strings[i].data = out + at;
+        at += scan->strings[i].size;
+        copies[at++] = 0;
+    }
+    if (at)
+        memcpy(out, copies, at);
 }
 
 /* Do the bytes held back, followed by next, end with the first length bytes of a string? */

@@ -66,11 +66,33 @@ static size_t specdec__text_search(const unsigned char *text, size_t from, size_
     return end;
 }
 
+/* The first place in [from, end) of a text where a special token stands that is wanted there: none in bytes whose bit
+   in plain is 1 (NULL: there are no such), unless it is user-defined; end when there is none. */
+static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
+                                    size_t end, int flags, const unsigned char *plain)
+{
+    const int anywhere = specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
+    const specdec__bytes what = specdec__vocab_text(v, id);
+    size_t i;
+
+    if (!anywhere && !(flags & SPECDEC_TOKENIZE_SPECIAL))
+        return end;
+    for (;; from++) {
+        from = specdec__text_search(text, from, end, what);
+        for (i = from; plain && !anywhere && i < from + what.size && from < end; i++)
+            if (plain[i / 8] >> i % 8 & 1)
+                break;
+        if (from == end || !plain || anywhere || i == from + what.size)
+            return from;
+    }
+}
+
 /* Cuts a text at special tokens, the longest anywhere in it first, then the next longest in what is left, and tokenizes
-   the rest. frames grow from the beginning of scratch; runs are merged in what lies behind them. */
+   the rest. plain: see specdec__text_special. frames grow from the beginning of scratch; runs are merged in what lies
+   behind them. */
 static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
-                                                   int flags, specdec__text_sink *sink, uint32_t *scratch, size_t words,
-                                                   specdec_error *error)
+                                                   int flags, const unsigned char *plain, specdec__text_sink *sink,
+                                                   uint32_t *scratch, size_t words, specdec_error *error)
 {
     specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
@@ -97,9 +119,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
         } else {
             uint32_t id = v->specials[frame->special];
             specdec__bytes what = specdec__vocab_text(v, id);
-            int wanted = (flags & SPECDEC_TOKENIZE_SPECIAL) ||
-                         specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
-            size_t found = wanted ? specdec__text_search(text, at, frame->end, what) : frame->end;
+            size_t found = specdec__text_special(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
                 frame->special++;
@@ -120,14 +140,19 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... *count is the number of tokens, at most 4
+/* Beside SPECDEC_TOKENIZE_...: BEGIN, whatever add_bos_token says; no BEGIN. */
+enum { SPECDEC__TOKENIZE_BEGUN = 32, SPECDEC__TOKENIZE_BARE = 64 };
+
+/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part of
+   no control token; NULL: all may be. *count is the number of tokens, at most 4
    per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
    specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
    Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
    characters that are neither letter, number nor space. */
 static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
-                                                        int flags, int32_t *tokens, size_t capacity, size_t *count,
-                                                        void *scratch, size_t scratch_size, specdec_error *error)
+                                                        int flags, const unsigned char *plain, int32_t *tokens,
+                                                        size_t capacity, size_t *count, void *scratch,
+                                                        size_t scratch_size, specdec_error *error)
 {
     size_t skip = (size_t)(0 - (uintptr_t)scratch) & (sizeof(uint32_t) - 1);
     size_t words = scratch && scratch_size > skip ? (scratch_size - skip) / sizeof(uint32_t) : 0;
@@ -142,11 +167,12 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     *count = 0;
     if (length > SPECDEC__TEXT_MAX_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    if ((flags & SPECDEC_TOKENIZE_BEGIN) && v->add_bos && v->bos >= 0)
+    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_BEGUN) && v->bos >= 0 &&
+        !(flags & SPECDEC__TOKENIZE_BARE))
         specdec__text_emit(&sink, v->bos);
     if (length)
-        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, &sink, aligned, words,
-                                              error);
+        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, plain, &sink, aligned,
+                                              words, error);
     if (result)
         return result;
     if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)

@@ -33,15 +33,115 @@ enum {
 };
 
 #define SPECDEC__VOCAB_MAX_TOKENS (1 << 24)
-#define SPECDEC__VOCAB_MAX_ENDS 16
+#define SPECDEC__VOCAB_MAX_ENDS 64
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* a longer text is refused; places in a text are 32 bits wide */
 #define SPECDEC__TEXT_NONE UINT32_MAX
 #define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
 
-/* Tokens that end a text wherever they exist as control or user-defined tokens. The latter count as control tokens,
-   as llama.cpp has it: what ends an answer is no part of its text. */
-static const char *const specdec__vocab_end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>"};
+/* What a text says of its token, whatever the token's type is, as llama.cpp has it. */
+enum {
+    SPECDEC__MARK_NONE,
+    SPECDEC__MARK_CONTROL, /* a control token */
+    SPECDEC__MARK_ENDS,    /* a control token that ends a text */
+    SPECDEC__MARK_TURN,    /* the same, unless the vocabulary has tokens that end messages better: then user-defined */
+    SPECDEC__MARK_CLOSES,  /* the same, unless the vocabulary ends texts by a call of a tool: then plain text */
+    SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
+};
+
+/* What other tokens of a vocabulary must know: which of these it has. */
+enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
+
+/* What tokens of prompts with gaps are for: what is before the gap, behind it, fills it; padding, the borders of
+   repositories and of files. A file may name one: then texts say nothing of that purpose. */
+enum {
+    SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
+    SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
+};
+
+static const struct specdec__vocab_mark {
+    const char *text;
+    unsigned char kind, has, gap;
+} specdec__vocab_marks[] = {
+    {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|eom_id|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|end|>", SPECDEC__MARK_TURN, 0, 0},
+    {"<|end_of_text|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|endoftext|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_turn>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<end_of_utterance>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<eos>", SPECDEC__MARK_ENDS, 0, 0},
+    {"</s>", SPECDEC__MARK_CLOSES, 0, 0},
+    {"<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"_<EOT>", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOT]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[EOS]", SPECDEC__MARK_ENDS, 0, 0},
+    {"[e~[", SPECDEC__MARK_ENDS, 0, 0},
+    {"<turn|>", SPECDEC__MARK_ENDS, 0, 0},
+    {"<|tool_response>", SPECDEC__MARK_ENDS, SPECDEC__MARK_TOOL, 0},
+    {"<|return|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_RETURN, 0},
+    {"<|call|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
+    {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
+    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
+    /* of prompts with gaps */
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_FILE},
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
+    {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|start_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|end_of_role|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|system|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|user|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<|assistant|>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<start_of_turn>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/SYSTEM_PROMPT]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"[/INST]", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "User\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
+    {"<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, 0},
+    /* gpt-oss */
+    {"<|channel|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|message|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|start|>", SPECDEC__MARK_SHOWN, 0, 0},
+    {"<|constrain|>", SPECDEC__MARK_SHOWN, 0, 0}};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
@@ -50,7 +150,10 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT]; /* those that the file names for prompts with gaps; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags */
+    int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
+    int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
     int strips_space;             /* white space behind most special tokens is dropped */
     int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
     const unsigned char *texts;   /* the string array in the file */
@@ -66,7 +169,7 @@ typedef struct specdec__vocab {
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
+    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
     int end_count;
 } specdec__vocab;
 
@@ -100,27 +203,58 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* Is this text one of those that end texts? */
-static int specdec__vocab_is_end_text(specdec__bytes text)
+/* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
+static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_end_texts); i++)
-        if (specdec__bytes_are(text, specdec__vocab_end_texts[i]))
-            return 1;
-    return 0;
+    if (text.size < 4 || text.size > 40 || !memchr("<[_\xe2", text.data[0], 4) ||
+        !memchr(">][", text.data[text.size - 1], 3))
+        return NULL;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_marks); i++)
+        if (specdec__bytes_are(text, specdec__vocab_marks[i].text))
+            return &specdec__vocab_marks[i];
+    return NULL;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
+/* SPECDEC__MARK_... of a text in this vocabulary. */
+static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
+{
+    const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
+    const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
+
+    if (!row || (row->gap && v->gap[row->gap] >= 0))
+        return SPECDEC__MARK_NONE;
+    if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
+        return SPECDEC__MARK_SHOWN;
+    return row->kind;
+}
+
+/* Does this text end texts? */
+static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
+{
+    const int mark = specdec__vocab_mark(v, text);
+
+    return mark == SPECDEC__MARK_CLOSES ? !(v->has & SPECDEC__MARK_TOOL)
+                                        : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
+}
+
+/* SPECDEC__TOKEN_... of a token with this text: some texts say it by themselves; in a file without types it is guessed
+   from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
+    const int mark = specdec__vocab_mark(v, text);
     int32_t i = (int32_t)id;
 
+    if (mark == SPECDEC__MARK_SHOWN)
+        return SPECDEC__TOKEN_USER_DEFINED;
+    if (mark == SPECDEC__MARK_CLOSES && v->has & SPECDEC__MARK_TOOL)
+        return SPECDEC__TOKEN_NORMAL;
+    if (mark)
+        return SPECDEC__TOKEN_CONTROL;
     if (v->types) {
         uint32_t type = specdec__load_u32(v->types + (size_t)id * 4);
 
-        if (type == SPECDEC__TOKEN_USER_DEFINED && specdec__vocab_is_end_text(text))
-            return SPECDEC__TOKEN_CONTROL;
         return type <= SPECDEC__TOKEN_BYTE ? (int)type : (int)SPECDEC__TOKEN_UNDEFINED;
     }
     if (i == v->bos || i == v->eos || i == v->eot || i == v->eom)
@@ -142,16 +276,28 @@ static int specdec__vocab_is_special(int type)
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
+/* The text of the token behind those that were asked for, in order of ids; *at is 0 before the first. This needs no
+   index: the vocabulary may have been only counted. */
+static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+{
+    specdec__bytes out;
+
+    out.size = (size_t)specdec__load_u64(v->texts + *at);
+    out.data = v->texts + *at + 8;
+    *at += 8 + out.size;
+    return out;
+}
+
 /* The token that is spelled so, or has this decimal id; -1: there is none. */
 static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
+    size_t i, at = 0;
     uint32_t id;
     int64_t number = 0;
-    size_t i;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_text(v, id);
+        specdec__bytes text = specdec__vocab_next(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;

@@ -2,7 +2,7 @@
 drafter in turn, and prints tokens a step, the share of drafting in the time, and tokens a second over those of plain
 decoding. Every text is compared with the plain one.
 
-python3 tools/compare_drafts.py -m MODEL.gguf --mode 'n-grams=--spec ngram' --mode 'heads=-mh HEADS.gguf' FILE.jsonl...
+python3 tools/lab/compare_drafts.py -m MODEL.gguf --mode 'n-grams=--spec ngram' --mode 'heads=-mh HEADS.gguf' FILE.jsonl...
 
 Lines of the files have "turns" (the first is taken) or "prompt". Ratios are geometric means over prompts of the medians
 of --repeat pairs; with --state FILE what was run is kept, and a run that was stopped goes on: the same prompts, model

@@ -5,7 +5,7 @@
 # caches. CC and CFLAGS may be given.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-root=$here/../..
+root=$here/../../..
 [ $# -gt 0 ] || {
     sed -n 's/^# //p' "$0" >&2
     exit 2

@@ -161,7 +161,7 @@ static void trace_make(trace *t, double aligned, uint64_t seed, int tokens)
 
 /* --- machines ----------------------------------------------------------------------------------------------------- */
 
-/* A table of what a step costs. Cycles: of a block of 512 weights in Q4_0 for n columns, as tools/count-arm counts;
+/* A table of what a step costs. Cycles: of a block of 512 weights in Q4_0 for n columns, as tools/lab/count-arm counts;
    bandwidths: as published measurements of streaming reads have it. */
 typedef struct machine_table {
     const char *name;
@@ -851,7 +851,7 @@ static void show_table(const outcome *o)
 
 static int save_json(const char *path, const outcome *o, const char *const *inputs)
 {
-    program_output out;
+    static program_output out;
     json_writer j;
     int i;
 
@@ -870,7 +870,7 @@ static int save_json(const char *path, const outcome *o, const char *const *inpu
         json_close(&j);
     }
     json_close(&j);
-    return program_output_close(&out);
+    return program_output_end(&out);
 }
 
 /* The lanes of one way to work, from `top` on, over `span` seconds: who ran so many nodes when. */
@@ -898,7 +898,7 @@ static void draw_lanes(FILE *f, const outcome *o, int mode, int top, double span
 static int save_svg(const char *path, const outcome *o, const char *const *inputs)
 {
     const int high = (draft_lane() + 1) * (simulated.stages ? 17 : 34) + 12;
-    program_output out;
+    static program_output out;
     double span = 0;
     int mode, i;
     FILE *f;
@@ -912,7 +912,7 @@ static int save_svg(const char *path, const outcome *o, const char *const *input
     for (mode = 1; mode <= 2; mode++)
         draw_lanes(f, &o[mode], mode, 12 + (mode - 1) * high, span);
     lanes_end(f, 2 * high + 22, span);
-    return program_output_close(&out);
+    return program_output_end(&out);
 }
 
 /* --- recording ---------------------------------------------------------------------------------------------------- */
@@ -982,10 +982,10 @@ static void record_times(specdec *t, FILE *out)
             fprintf(out, "# step %d %d %.7f\n", less, 1 << i, mean[less][i]);
 }
 
-static int record(options *o)
+/* Writes a trace to out, which has its name when the program is done. Returns a status. */
+static int record(options *o, program_output *out)
 {
     const char *const inputs[] = {o->config.target.path, o->config.draft.path, o->prompts, NULL};
-    program_output out = PROGRAM_NO_OUTPUT;
     char *prompts, *line, *next;
     const int32_t *tokens;
     specdec *t;
@@ -1004,9 +1004,9 @@ static int record(options *o)
     t = program_engine(&o->config, "");
     if (!t)
         return PROGRAM_FAILED;
-    status = program_output_open(&out, o->out, inputs);
+    status = program_output_open(out, o->out, inputs);
     if (!status)
-        record_times(t, out.file);
+        record_times(t, out->file);
     for (line = prompts; !status && *line; line = next) {
         next = line + strcspn(line, "\n");
         if (next > line && (specdec_rewind(t, 0) || specdec_prompt(t, line, (size_t)(next - line))))
@@ -1014,14 +1014,11 @@ static int record(options *o)
         while (!status && next > line && specdec_step(t, &tokens, &count) == SPECDEC_OK)
             continue;
         if (!status && next > line)
-            status = record_answer(t, out.file);
+            status = record_answer(t, out->file);
         next += *next == '\n';
     }
     specdec_deinit(t);
-    if (!status)
-        return program_output_close(&out);
-    program_output_drop(&out);
-    return status;
+    return status ? status : program_output_end(out);
 }
 
 /* --- beside real runs --------------------------------------------------------------------------------------------- */
@@ -1139,7 +1136,7 @@ static int measure(const options *o, const outcome *outcomes)
         free(m[i].seconds);
     }
     free(prompts);
-    return status ? status : program_flush();
+    return status;
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -1261,33 +1258,32 @@ static void list_inputs(const options *o, const char **inputs)
             *inputs++ = all[i];
 }
 
-int main(int argc, char **argv)
+/* What the options ask for. Returns a status. */
+static int run(options o)
 {
     static outcome outcomes[MODES];
     static trace t;
-    static options o;
+    static program_output recorded;
     const char *inputs[5] = {NULL, NULL, NULL, NULL, NULL};
-    int status = read_options(&o, argc, argv), i;
+    int status, i;
     maker_recipe recipe;
     specdec_bytes model;
     unsigned char *data;
     char *text;
 
-    if (status != PROGRAM_GO_ON)
-        return status;
     simulated.here = o.machine == MACHINES || o.runs;
     simulated.table = machines[simulated.here ? 0 : o.split ? MACHINES - 1 : o.machine];
     simulated.stages = simulated.table.stages && o.stages ? o.stages : simulated.table.stages;
     if ((status = read_stages(&o)) != PROGRAM_OK)
         return status;
     if (o.out) {
-        status = record(&o);
+        status = record(&o, &recorded);
         if (status || !o.runs)
             return status;
         o.trace = o.out;
     }
     list_inputs(&o, inputs);
-    text = o.trace ? program_read_text(o.trace) : NULL;
+    text = o.trace ? program_read_text(recorded.part ? recorded.part : o.trace) : NULL;
     if (o.trace && (!text || !trace_parse(&t, text)))
         return text ? program_failed(o.trace, " is no trace: lines of a rank and falling shares") : PROGRAM_FAILED;
     if (!o.trace)
@@ -1318,7 +1314,13 @@ int main(int argc, char **argv)
         return status;
     if (o.json && (status = save_json(o.json, outcomes, inputs)) != PROGRAM_OK)
         return status;
-    if (o.svg && (status = save_svg(o.svg, outcomes, inputs)) != PROGRAM_OK)
-        return status;
-    return program_flush();
+    return o.svg ? save_svg(o.svg, outcomes, inputs) : PROGRAM_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static options o;
+    int status = read_options(&o, argc, argv);
+
+    return status == PROGRAM_GO_ON ? program_finish(run(o)) : status;
 }

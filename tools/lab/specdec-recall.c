@@ -1,5 +1,5 @@
 /* specdec-recall - how often a model guesses its own next token when it sees only a part of a long text: which part is chosen by
-   one policy or another (tools/policies.h). A prompt is read and answered plainly; then, at each token of the answer, every
+   one policy or another (tools/lab/policies.h). A prompt is read and answered plainly; then, at each token of the answer, every
    small cache guesses the next one. It includes the header's implementation, as tests do: caches are not public.
    Chunks are chosen as the drafter "triforce" does it, anew for every few guesses; guesses follow the answer itself, in chains
    of up to 8 tokens. Counts, which are the same on every machine. */
@@ -9,7 +9,7 @@
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/measure.h"
-#include "tools/policies.h"
+#include "tools/lab/policies.h"
 
 enum { MAX_PROMPTS = 64, BUDGETS = 4, TEMPERATURES = 2, STEP = 8, BATCH = 64, STAGES = 3 };
 enum { LEAST = 2 * SPECDEC__KEYS }; /* tokens of a prompt */
@@ -204,7 +204,7 @@ static void lay_out(recall *r, int prompt)
    wrong. */
 static int tokenize(recall *r, const char *prompt)
 {
-    specdec_message message = {SPECDEC_USER, NULL, SPECDEC_WHOLE_STRING};
+    specdec_message message = {SPECDEC_USER, NULL, SPECDEC_WHOLE_STRING, 0};
     const int32_t *tokens;
     specdec_result result;
 
@@ -419,5 +419,5 @@ int main(int argc, char **argv)
     else if (ok)
         ok = program_failed("no prompt fits the context: ", o.prompts) == PROGRAM_OK;
     end(&r);
-    return ok ? program_flush() : PROGRAM_FAILED;
+    return program_finish(ok ? PROGRAM_OK : PROGRAM_FAILED);
 }

@@ -6,7 +6,7 @@
 # 32-bit code: llvm-mca and instructions only); rvv and, in plain C, riscv (instructions only).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-root=$here/../..
+root=$here/../../..
 packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
 prefix=aarch64-linux-gnu-
 emulator=qemu-aarch64

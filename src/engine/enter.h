@@ -1,0 +1,227 @@
+/* =====================================================================================================================
+ * >>engine/enter: the API's calls on engines: one thread at a time.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../base/pool.h"
+#include "engine.h"
+#include "sequences.h"
+#include "work.h"
+#include "api.h"
+#include "api_functions.h"
+#include "save.h"
+
+SPECDEC__FOR_SIZE
+
+/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
+   comes from one of the engine's own hooks, or the engine has ended. */
+static SPECDEC__NOINLINE int specdec__enter(specdec *t)
+{
+    int seen = 0;
+
+    return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
+}
+
+static specdec_result specdec__leave(specdec *t, specdec_result result)
+{
+    SPECDEC__STORE(&t->engine->busy, 0);
+    return result;
+}
+
+/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
+   ends nothing, unless the call fails and so changes nothing. */
+static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
+{
+    if (!specdec__enter(t))
+        return 0;
+    t->late = SPECDEC__LOAD(&t->cancel);
+    if (t->late)
+        SPECDEC__STORE(&t->cancel, 0);
+    return 1;
+}
+
+static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
+{
+    if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
+        SPECDEC__STORE(&t->cancel, 1);
+    return specdec__leave(t, result);
+}
+
+specdec_result specdec_serve(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_serve(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_open(specdec *t, specdec **opened)
+{
+    if (opened)
+        *opened = NULL;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, opened)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_fork(specdec *t, specdec **fork)
+{
+    if (fork)
+        *fork = NULL;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_set(t, settings)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt(t, text, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_special(t, text, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_tokens(t, tokens, count))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_logits(t, tokens, count, logits))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
+                                     float *states)
+{
+    if (!specdec__enter_prompt(t))
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__leave_prompt(t, specdec__call_prompt_states(t, tokens, count, layers, layer_count, states));
+}
+
+specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_work(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_work(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_step(t, tokens, count)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_next(specdec *t, specdec_text *piece)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_next(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_take(specdec *t, specdec_text *piece)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_take(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_cut_stop(specdec *t)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_cut_stop(t)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_rewind(specdec *t, int count)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_rewind(t, count)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_get_logprob(t, at, logprob)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_logits(t, tokens, parents, count, logits))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_set_tree(t, tree)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save(t, data, room, bytes)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load(specdec *t, const void *data, size_t size)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+void specdec_close(specdec *t)
+{
+    if (!specdec__enter(t))
+        return;
+    if (t->open) {
+        specdec__engine_disown(t, 0);
+        specdec__engine_vacate(t);
+    }
+    specdec__leave(t, SPECDEC_OK);
+}
+
+void specdec_drop_kept(specdec *t)
+{
+    int i;
+
+    if (!specdec__enter(t))
+        return;
+    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    for (i = 0; i < t->engine->room.kept; i++)
+        specdec__engine_drop_kept(t->engine, i);
+    specdec__leave(t, SPECDEC_OK);
+}
+
+void specdec_deinit(specdec *t)
+{
+    int i;
+
+    if (!specdec__enter(t))
+        return;
+    specdec__ahead_forget(t, 0);
+    if (SPECDEC__CLUSTER && t->engine->link)
+        specdec__link_end(t->engine->link);
+    specdec__pool_deinit(&t->engine->pool);
+    specdec__engine_close(t->engine);
+    for (i = 0; i < t->engine->room.views; i++)
+        t->engine->texts[i].open = 0;
+    t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
+    specdec__leave(t, SPECDEC_OK);
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,320 @@
+/* =====================================================================================================================
+ * >>engine/fields: settings and configuration by name, and whether caller and implementation have the same structures.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "api.h"
+#include "api_model.h"
+
+SPECDEC__FOR_SIZE
+
+/* Whether there are fields by name. */
+#ifdef SPECDEC_NO_NAMES
+#define SPECDEC__NAMES 0
+#else
+#define SPECDEC__NAMES 1
+#endif
+
+#define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
+    {name, SPECDEC_FIELD_##kind, settings, offsetof(specdec_config, member), sizeof(((specdec_config *)0)->member), \
+     low, high, words, help},
+#define SPECDEC__FIELD_OF_SETTINGS(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, settings.member, kind, low, high, words, help, 1)
+#define SPECDEC__FIELD_OF_CONFIG(name, member, kind, low, high, words, help) \
+    SPECDEC__FIELD(name, member, kind, low, high, words, help, 0)
+
+const specdec_field *specdec_get_field(int i)
+{
+    static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
+                                               SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
+
+    return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+}
+
+/* The place of a text in words, "a|b"; -1: it is none of them. */
+static int specdec__field_word(const char *words, const char *text)
+{
+    const size_t length = strlen(text);
+    int i;
+
+    for (i = 0;; i++) {
+        size_t size = 0;
+
+        while (words[size] && words[size] != '|')
+            size++;
+        if (size == length && memcmp(words, text, size) == 0)
+            return i;
+        if (!words[size])
+            return -1;
+        words += size + 1;
+    }
+}
+
+/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+static const char *specdec__field_digits(const char *text, uint64_t *value)
+{
+    const char *first = text;
+
+    for (*value = 0; *text >= '0' && *text <= '9'; text++) {
+        const unsigned digit = (unsigned)(*text - '0');
+
+        if (*value > (UINT64_MAX - digit) / 10)
+            return NULL;
+        *value = *value * 10 + digit;
+    }
+    return text == first ? NULL : text;
+}
+
+/* The number of a text such as -12. Returns 0 when it is none. */
+static int specdec__field_integer(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    uint64_t digits;
+    const char *end = specdec__field_digits(text + negative, &digits);
+
+    if (!end || *end || digits > INT32_MAX)
+        return 0;
+    *value = negative ? -(double)digits : (double)digits;
+    return 1;
+}
+
+/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+   is none. */
+static int specdec__field_real(const char *text, double *value)
+{
+    const int negative = *text == '-';
+    double number = 0;
+    int digits = 0, scale = 0, point = 0;
+    uint64_t exponent = 0;
+
+    for (text += negative; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        const int fits = number < 1e14; /* what lies behind is below a float's bits */
+
+        if (*text == '.') {
+            point = 1;
+            continue;
+        }
+        number = fits ? number * 10 + (*text - '0') : number;
+        scale += fits ? -point : !point;
+        digits++;
+    }
+    if (digits && (*text == 'e' || *text == 'E')) {
+        const int down = text[1] == '-';
+
+        text = specdec__field_digits(text + 1 + (down || text[1] == '+'), &exponent);
+        if (!text || exponent > 400)
+            return 0;
+        scale += down ? -(int)exponent : (int)exponent;
+    }
+    for (exponent = 1, *value = 1; (int)exponent <= scale || (int)exponent <= -scale; exponent++)
+        *value = *value < 1e300 ? *value * 10 : *value;
+    *value = (negative ? -number : number) * (scale > 0 ? *value : 1) / (scale < 0 ? *value : 1);
+    return digits && !*text;
+}
+
+/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+static int specdec__field_holds(const specdec_field *field, double value)
+{
+    if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
+        return 0;
+    return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
+}
+
+/* Says what a field takes, which is not this text. */
+static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
+{
+    if (field->kind == SPECDEC_FIELD_POINTER)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
+    if (field->words)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s, not %s", field->name, field->words, text);
+    if (field->kind == SPECDEC_FIELD_SWITCH)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes on or off, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_SEED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a whole number, not %s", field->name, text);
+    if (field->kind == SPECDEC_FIELD_LIST)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %d to %d bytes, %d times at most: not %s",
+                             field->name, (int)field->low, (int)field->high, (int)(field->size / sizeof(char *)), text);
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes a %snumber from %d to %d%s, not %s", field->name,
+                         field->kind == SPECDEC_FIELD_INTEGER ? "whole " : "", (int)field->low, (int)field->high,
+                         field->low > 0 ? ", or 0" : "", text);
+}
+
+/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
+{
+    const size_t length = strlen(text);
+    const char *taken;
+    size_t at;
+
+    if ((double)length < field->low || (double)length > field->high)
+        return 0;
+    for (at = 0; at < field->size; at += sizeof taken) {
+        memcpy(&taken, member + at, sizeof taken);
+        if (!taken) {
+            memcpy(member + at, &text, sizeof text);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Sets an int, or an enumeration, which is as large. */
+static int specdec__field_put(unsigned char *member, int value)
+{
+    memcpy(member, &value, sizeof value);
+    return 1;
+}
+
+/* Sets the member of a field. Returns 0 when it does not take that text. */
+static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
+{
+    double value = 0;
+    uint64_t seed;
+    float real;
+    int which;
+
+    switch (field->kind) {
+    case SPECDEC_FIELD_INTEGER:
+        return specdec__field_integer(text, &value) && specdec__field_holds(field, value) &&
+               specdec__field_put(member, (int)value);
+    case SPECDEC_FIELD_REAL:
+        if (!specdec__field_real(text, &value) || !specdec__field_holds(field, value))
+            return 0;
+        real = (float)value;
+        memcpy(member, &real, sizeof real);
+        return 1;
+    case SPECDEC_FIELD_SEED:
+        text = specdec__field_digits(text, &seed);
+        if (!text || *text)
+            return 0;
+        memcpy(member, &seed, sizeof seed);
+        return 1;
+    case SPECDEC_FIELD_SWITCH:
+        which = specdec__field_word("0|1|off|on|false|true", text);
+        return which >= 0 && specdec__field_put(member, which % 2);
+    case SPECDEC_FIELD_CHOICE:
+        which = specdec__field_word(field->words, text);
+        return which >= 0 && specdec__field_put(member, which);
+    case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
+    case SPECDEC_FIELD_NAME:
+        if (specdec__field_word(field->words, text) < 0)
+            return 0;
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_WORD:
+    case SPECDEC_FIELD_FILE:
+        memcpy(member, &text, sizeof text);
+        return 1;
+    case SPECDEC_FIELD_POINTER: break;
+    }
+    return 0;
+}
+
+/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
+                                         specdec_error *error)
+{
+    const specdec_field *field;
+    unsigned char *member;
+    int i = 0;
+
+    if (!block || !name)
+        return specdec__is_missing(error);
+    if (!SPECDEC__NAMES)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
+                             "build");
+    while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
+        i++;
+    if (!field)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no %s named %s",
+                             settings ? "setting" : "field of a configuration", name);
+    member = (unsigned char *)block + (field->at - from);
+    if (!text && field->kind != SPECDEC_FIELD_POINTER)
+        memset(member, 0, field->size);
+    else if (!specdec__field_store(field, member, text ? text : ""))
+        return specdec__field_refuse(field, text ? text : "", error);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text, specdec_error *error)
+{
+    return specdec__field_set(config, 0, 0, name, text, error);
+}
+
+specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
+                                    specdec_error *error)
+{
+    return specdec__field_set(settings, offsetof(specdec_config, settings), 1, name, text, error);
+}
+
+/* --- structures --------------------------------------------------------------------------------------------------- */
+
+specdec_result specdec_check_layout(uint64_t layout, specdec_error *error)
+{
+    const int version = (int)(layout >> 32);
+
+    if (layout == SPECDEC_LAYOUT)
+        return SPECDEC_OK;
+    if (version != SPECDEC_VERSION_NUMBER)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with specdec.h %d.%d.%d, this is "
+                             "%s", version / 10000, version / 100 % 100, version % 100, SPECDEC_VERSION);
+    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the caller was compiled with structures of another layout "
+                         "than this specdec.h has");
+}
+
+size_t specdec_size_of(const char *structure)
+{
+    static const struct {
+        const char *name;
+        size_t size;
+    } sizes[] = {
+#define SPECDEC__SIZE(type) {#type, sizeof(type)},
+        SPECDEC_STRUCTURES(SPECDEC__SIZE)
+#undef SPECDEC__SIZE
+    };
+    size_t i;
+
+    for (i = 0; SPECDEC__NAMES && structure && i < SPECDEC__COUNT(sizes); i++)
+        if (strcmp(sizes[i].name, structure) == 0)
+            return sizes[i].size;
+    return 0;
+}
+
+specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                             specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_init(uint64_t layout, specdec **engine, const specdec_config *config, void *memory,
+                                    size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && engine)
+        *engine = NULL;
+    return result ? result : specdec_init(engine, config, memory, bytes, error);
+}
+
+specdec_result specdec_checked_model_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
+                                                   specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    return result ? result : specdec_model_memory_needed(config, bytes, error);
+}
+
+specdec_result specdec_checked_model_init(uint64_t layout, specdec_model **model, const specdec_config *config,
+                                          void *memory, size_t bytes, specdec_error *error)
+{
+    const specdec_result result = specdec_check_layout(layout, error);
+
+    if (result && model)
+        *model = NULL;
+    return result ? result : specdec_model_init(model, config, memory, bytes, error);
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,193 @@
+/* settings.h - where the settings of a text come from, the later over the earlier: the program's own, the model file's
+   general.sampling.* keys, a saved text or a line of input, flags. Include it behind program.h. */
+#ifndef SETTINGS_H
+#define SETTINGS_H
+#include <stddef.h>
+
+typedef enum setting_kind { SETTING_REAL, SETTING_INTEGER, SETTING_SEED } setting_kind;
+
+/* A setting, by all its names. */
+typedef struct setting {
+    const char *flag;
+    const char *key;    /* behind general.sampling. in a file; NULL: it has none */
+    const char *member; /* of a request in JSON; NULL: it has none */
+    setting_kind kind;
+    size_t at, size;    /* in specdec_settings */
+    double low, high;
+} setting;
+
+#define SETTING(field) offsetof(specdec_settings, field), sizeof(((specdec_settings *)0)->field)
+
+static const setting settings_table[] = {
+    {"--temp", "temp", "temperature", SETTING_REAL, SETTING(sampling.temperature), 0, 1e6},
+    {"--top-k", "top_k", "top_k", SETTING_INTEGER, SETTING(sampling.top_k), 0, 1 << 24},
+    {"--top-p", "top_p", "top_p", SETTING_REAL, SETTING(sampling.top_p), 0, 1},
+    {"--min-p", "min_p", "min_p", SETTING_REAL, SETTING(sampling.min_p), 0, 1},
+    {"--repeat-penalty", "penalty_repeat", "repeat_penalty", SETTING_REAL, SETTING(sampling.repetition_penalty), 0, 1e6},
+    {"--repeat-last-n", "penalty_last_n", "repeat_last_n", SETTING_INTEGER, SETTING(sampling.repetition_window), -1, 1 << 24},
+    {"--seed", NULL, "seed", SETTING_SEED, SETTING(sampling.seed), 0, 0},
+    {"--slide", NULL, NULL, SETTING_INTEGER, SETTING(slide), 0, 1 << 24},
+    {"--special", NULL, NULL, SETTING_INTEGER, SETTING(show_special), 0, 1}};
+
+#define SETTINGS_TEMPERATURE 1u /* the bit of the first row */
+
+enum { SETTINGS = (int)(sizeof settings_table / sizeof *settings_table) };
+
+/* Copies one setting. */
+static void setting_copy(specdec_settings *to, const specdec_settings *from, const setting *s)
+{
+    memcpy((char *)to + s->at, (const char *)from + s->at, s->size);
+}
+
+static int setting_differs(const specdec_settings *a, const specdec_settings *b, const setting *s)
+{
+    return memcmp((const char *)a + s->at, (const char *)b + s->at, s->size) != 0;
+}
+
+/* Gives a setting that is no seed a value as llama.cpp's requests and files mean it: there a top-p of 0 leaves the best
+   token alone, a top-k below 1 leaves all, and no temperature is below 0. Returns 0 when it is out of range. */
+static int setting_put(specdec_settings *to, const setting *s, double value)
+{
+    const double whole = value > -2e9 && value < 2e9 ? (double)(long)value : value + 1;
+    float real;
+    int32_t integer;
+
+    if (value < 0 && (s->at == offsetof(specdec_settings, sampling.temperature) ||
+                      s->at == offsetof(specdec_settings, sampling.top_k)))
+        value = 0;
+    else if (s->kind == SETTING_INTEGER && !(whole >= value && whole <= value))
+        return 0;
+    if (!(value >= s->low && value <= s->high))
+        return 0;
+    if (s->at == offsetof(specdec_settings, sampling.top_p) && value < 1e-30)
+        value = 1e-30;
+    if (s->at == offsetof(specdec_settings, sampling.repetition_window) && value >= 0 && value < 1)
+        to->sampling.repetition_penalty = 1; /* a window of none: no penalty */
+    real = (float)value;
+    integer = (int32_t)value;
+    memcpy((char *)to + s->at, s->kind == SETTING_REAL ? (const void *)&real : (const void *)&integer, s->size);
+    return 1;
+}
+
+/* Writes what a setting is. */
+static void setting_print(FILE *file, const specdec_settings *settings, const setting *s)
+{
+    const char *at = (const char *)settings + s->at;
+    float real;
+    int32_t integer;
+    uint64_t seed;
+
+    if (s->kind == SETTING_REAL) {
+        memcpy(&real, at, sizeof real);
+        fprintf(file, "%g", (double)real);
+    } else if (s->kind == SETTING_INTEGER) {
+        memcpy(&integer, at, sizeof integer);
+        fprintf(file, "%d", (int)integer);
+    } else {
+        memcpy(&seed, at, sizeof seed);
+        fprintf(file, "%llu", (unsigned long long)seed);
+    }
+}
+
+/* Which settings the command line has: a bit for each row of the table. */
+static unsigned settings_given(const program_flag *flags)
+{
+    unsigned given = 0;
+    int i;
+
+    for (i = 0; i < SETTINGS; i++)
+        given |= (unsigned)program_given(flags, settings_table[i].flag) << i;
+    return given;
+}
+
+/* Copies those that are given. */
+static void settings_take(specdec_settings *to, const specdec_settings *from, unsigned given)
+{
+    int i;
+
+    for (i = 0; i < SETTINGS; i++)
+        if (given >> i & 1)
+            setting_copy(to, from, &settings_table[i]);
+}
+
+/* Takes what the model's file recommends, and says what it cannot take. Returns how many settings that were. */
+static int settings_from_file(specdec_settings *to, const specdec_gguf *gguf)
+{
+    static const char *const others[] = {"mirostat", "xtc_probability"}; /* 0: they are off */
+    specdec_gguf_value found;
+    char key[64];
+    double value;
+    int i, taken = 0;
+
+    for (i = 0; i < SETTINGS; i++) {
+        const setting *s = &settings_table[i];
+
+        snprintf(key, sizeof key, "general.sampling.%s", s->key ? s->key : "");
+        if (!s->key || !specdec_gguf_find(gguf, key, &found))
+            continue;
+        if (!found.is_array && specdec_gguf_real(&found, 0, &value) && setting_put(to, s, value))
+            taken++;
+        else
+            fprintf(stderr, "%s: the file's %s counts for nothing: no number that %s takes\n", program_name, key, s->flag);
+    }
+    for (i = 0; i < (int)(sizeof others / sizeof *others); i++) {
+        snprintf(key, sizeof key, "general.sampling.%s", others[i]);
+        if (specdec_gguf_find(gguf, key, &found) && !(specdec_gguf_real(&found, 0, &value) && value >= 0 && value <= 0))
+            fprintf(stderr, "%s: the file's %s counts for nothing: there is no such sampling here\n", program_name, key);
+    }
+    return taken;
+}
+
+/* Whether a setting changes which token is chosen. */
+static int setting_acts(const specdec_settings *settings, const setting *s)
+{
+    const specdec_sampling *sampling = &settings->sampling;
+    const float penalty = sampling->repetition_penalty;
+
+    switch (s->at) {
+    case offsetof(specdec_settings, sampling.temperature):
+        return 1;
+    case offsetof(specdec_settings, sampling.top_k):
+        return sampling->temperature > 0 && sampling->top_k;
+    case offsetof(specdec_settings, sampling.top_p):
+        return sampling->temperature > 0 && sampling->top_p > 0 && sampling->top_p < 1;
+    case offsetof(specdec_settings, sampling.min_p):
+        return sampling->temperature > 0 && sampling->min_p > 0;
+    case offsetof(specdec_settings, sampling.repetition_window):
+        return penalty > 0 && (penalty < 1 || penalty > 1) && sampling->repetition_window;
+    case offsetof(specdec_settings, sampling.repetition_penalty):
+        return penalty > 0 && (penalty < 1 || penalty > 1);
+    default:
+        return 0;
+    }
+}
+
+/* Says how tokens are chosen, as flags would, and on whose word. */
+static PROGRAM_UNUSED void settings_tell(const specdec_settings *settings, const char *whose)
+{
+    int i;
+
+    fprintf(stderr, "%s: %s", program_name, whose);
+    for (i = 0; i < SETTINGS; i++)
+        if (setting_acts(settings, &settings_table[i])) {
+            fprintf(stderr, " %s ", settings_table[i].flag);
+            setting_print(stderr, settings, &settings_table[i]);
+        }
+    fprintf(stderr, "%s\n", settings->sampling.temperature > 0 ? " (--temp 0: greedy)" : "");
+}
+
+/* Says which settings flags have changed. */
+static PROGRAM_UNUSED void settings_tell_changes(const specdec_settings *before, const specdec_settings *after)
+{
+    int i;
+
+    for (i = 0; i < SETTINGS; i++)
+        if (setting_differs(before, after, &settings_table[i])) {
+            fprintf(stderr, "%s: %s ", program_name, settings_table[i].flag);
+            setting_print(stderr, after, &settings_table[i]);
+            fprintf(stderr, " in place of the saved ");
+            setting_print(stderr, before, &settings_table[i]);
+            fprintf(stderr, "\n");
+        }
+}
+#endif
