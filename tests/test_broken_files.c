@@ -505,13 +505,13 @@ static int spoilt(maker *m, specdec_result result, const char *words)
 static void test_not_numbers(void)
 {
     static const struct { const char *tensor; size_t place; const char *words; } cases[] = {
-        {"output_norm.weight", 3, "logits"}, {"output.weight", 40, "logits"}, {"token_embd.weight", 2 * 77 + 1, "embeddings"},
-        {"blk.0.attn_norm.weight", 63, "layer 0 on, its attention"}, {"blk.1.ffn_norm.weight", 0, "layer 1 on, its feed-forward"},
+        {"output_norm.weight", 3, "tensor output_norm.weight"}, {"output.weight", 40, "logits"}, {"token_embd.weight", 2 * 77 + 1, "embeddings"},
+        {"blk.0.attn_norm.weight", 63, "tensor blk.0.attn_norm.weight"}, {"blk.1.ffn_norm.weight", 0, "tensor blk.1.ffn_norm.weight"},
         {"blk.0.attn_q.weight", 5, "layer 0 on, its attention"}, {"blk.1.attn_k.weight", 7, "layer 1 on, its attention"},
         {"blk.1.attn_v.weight", 2, "layer 1 on, its attention"}, {"blk.0.attn_output.weight", 9, "layer 0 on, its attention"},
         {"blk.1.ffn_gate.weight", 11, "layer 1 on, its feed-forward"}, {"blk.0.ffn_up.weight", 1, "layer 0 on, its feed-forward"},
         {"blk.0.ffn_down.weight", 17, "layer 0 on, its feed-forward"}, {"blk.1.ffn_gate_exps.weight", 11, "layer 1 on, its feed-forward"},
-        {"blk.0.ffn_gate_inp.weight", 3, "layer 0 on, its feed-forward"}, {"blk.0.attn_k_norm.weight", 1, "layer 0 on, its attention"}};
+        {"blk.0.ffn_gate_inp.weight", 3, "layer 0 on, its feed-forward"}, {"blk.0.attn_k_norm.weight", 1, "tensor blk.0.attn_k_norm.weight"}};
     static const char *const architectures[] = {"llama", "qwen3", "qwen3moe", "olmoe", "gemma2"};
     static float logits[VOCAB * (NODES + 1)];
     size_t k, a, tried = 0;
@@ -665,8 +665,8 @@ static void test_sequences(void)
 static void test_ranks(void)
 {
     static const struct { const char *tensor, *words; } cases[] = {
-        {"blk.0.ffn_norm.weight", "layer 0 on, its feed-forward"}, {"blk.1.attn_v.weight", "layer 1 on, its attention"},
-        {"blk.2.attn_norm.weight", "layer 2 on, its attention"}, {"output.weight", "logits are no numbers"}};
+        {"blk.0.ffn_up.weight", "layer 0 on, its feed-forward"}, {"blk.1.attn_v.weight", "layer 1 on, its attention"},
+        {"blk.2.attn_q.weight", "layer 2 on, its attention"}, {"output.weight", "logits are no numbers"}};
     size_t k;
 
     for (k = 0; k < SPECDEC__COUNT(cases); k++) {

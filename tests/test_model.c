@@ -644,7 +644,7 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
     c.threads = 1;
     c.context = 64;
     c.logprobs = 2;
-    tokens[0] = -1;
+    memset(tokens, 0xFF, (size_t)count * sizeof *tokens);
     if (specdec_memory_needed(&c, &bytes, &failure))
         return;
     block = malloc(bytes);
@@ -714,7 +714,7 @@ static void test_poison(void)
             maker_write(good);
             for (s = 0; s < 2; s++) {
                 tokens_of(&m->file, NULL, &samplings[s], a, 30);
-                CHECK(a[0] >= 0 || a[0] == -3);
+                CHECK(a[0] >= 0 || a[0] == -3 || strstr(failure.text, "no number") != NULL); /* of vectors: said at once */
                 for (k = 0; k < 30 && a[k] != -3; k++)
                     continue;
                 broken += k < 30;
@@ -725,7 +725,7 @@ static void test_poison(void)
                 CHECK(memcmp(a, b, sizeof a) == 0);
                 tokens_of(&good->file, NULL, &samplings[s], a, 30);
                 tokens_of(&good->file, &m->file, &samplings[s], b, 30); /* a poisoned draft */
-                CHECK(memcmp(a, b, sizeof a) == 0);
+                CHECK(b[0] == -1 ? strstr(failure.text, "no number") != NULL : memcmp(a, b, sizeof a) == 0);
             }
             end_maker(m);
             end_maker(good);
