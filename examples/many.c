@@ -44,7 +44,7 @@ typedef struct work {
     int streams, running;  /* texts at a time: at most, now */
     int done, failed;      /* jobs */
     int lost;              /* errno of standard output; 0: it takes lines */
-    long long tokens;
+    long long tokens, prompted, prefilled; /* of answers, of prompts, and how many of these were read */
 } work;
 
 static volatile sig_atomic_t interrupted;
@@ -113,6 +113,11 @@ static int keep_ids(job *j)
 /* Gives a job's text back. */
 static void close_text(work *w, job *j)
 {
+    specdec_stats stats;
+
+    specdec_get_stats(j->text, &stats);
+    w->prompted += stats.prompt_tokens;
+    w->prefilled += stats.prefilled_tokens;
     specdec_close(j->text);
     j->text = NULL;
     w->running--;
@@ -543,8 +548,8 @@ static int many(options *o, work *w, program_output *seen)
         run(w);
     program_progress(NULL, "texts", 1, 1);
     if (!status && isatty(STDERR_FILENO))
-        fprintf(stderr, "[%d lines, %d without an answer; %lld tokens, %.1f a second]\n", w->done, w->failed, w->tokens,
-                (double)w->tokens / (program_seconds() - start));
+        fprintf(stderr, "[%d lines, %d without an answer; %lld tokens, %.1f a second; %lld of %lld tokens of prompts were read]\n",
+                w->done, w->failed, w->tokens, (double)w->tokens / (program_seconds() - start), w->prefilled, w->prompted);
     if (w->lost)
         status = w->lost == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the lines: ", strerror(w->lost));
     if (!status && o->seen)

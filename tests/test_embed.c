@@ -72,7 +72,7 @@ static void test_scribbled(void)
     CHECK(fwrite(plain.data, 1, plain.size, f) == plain.size);
     fclose(f);
     whole.kv = "q8_0";
-    whole.chat_format = "chatml";
+    whole.chat_format = "zephyr";
     whole.fork_token = whole.child_token = "";
     whole.isa = specdec_isa_name(0);
     whole.settings.max_tokens = 40;
@@ -80,7 +80,7 @@ static void test_scribbled(void)
     memset(&c->target, 0, sizeof c->target);
     c->target.path = strings[0] = lent("test_embed_model.gguf");
     c->kv = strings[1] = lent("q8_0");
-    c->chat_format = strings[2] = lent("chatml");
+    c->chat_format = strings[2] = lent("zephyr");
     c->fork_token = strings[3] = lent("");
     c->child_token = strings[4] = lent("");
     c->isa = strings[5] = lent(specdec_isa_name(0));
@@ -93,7 +93,7 @@ static void test_scribbled(void)
     memset(c, 0x5A, sizeof *c);
     free(c);
     specdec_get_info(m.first, &info);
-    CHECK(strcmp(info.kv, "q8_0") == 0 && strcmp(info.chat_format, "chatml") == 0 && strcmp(info.isa, specdec_isa_name(0)) == 0);
+    CHECK(strcmp(info.kv, "q8_0") == 0 && strcmp(info.chat_format, "zephyr") == 0 && strcmp(info.isa, specdec_isa_name(0)) == 0);
     for (i = 0; i < 3; i++) {
         CHECK_EQUAL_INT(specdec_open(m.first, &t), SPECDEC_OK);
         CHECK_EQUAL_INT(specdec_open(other.first, &u), SPECDEC_OK);

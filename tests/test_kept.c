@@ -229,6 +229,7 @@ static void test_ways(void)
     int i;
 
     TEST("a beginning is found again when its text was closed, rewound or loaded over, to the token");
+    c.cache = 3200;
     make_prompt(prompt, 300, 300, 1, 1);
     if (!open_machine(&m, &c))
         return;

@@ -468,7 +468,7 @@ static int try_file(specdec *t, const file *f, size_t size, const file *before)
         CHECK_EQUAL_INT(specdec_load(t, before->data, before->size), SPECDEC_OK);
         return 1;
     }
-    CHECK(result >= SPECDEC_ERROR_FORMAT && result <= SPECDEC_ERROR_CONTEXT && specdec_error_text(t)[0]);
+    CHECK(((result >= SPECDEC_ERROR_FORMAT && result <= SPECDEC_ERROR_CONTEXT) || result == SPECDEC_ERROR_FULL) && specdec_error_text(t)[0]);
     now = save(t);
     CHECK(same_files(&now, before));
     free(now.data);
