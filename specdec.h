@@ -96,7 +96,7 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
@@ -16150,7 +16150,8 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/template: what a chat template renders for a few messages: enough of Jinja to recognise it.
+ * >>text/template: what a chat template computes with: values, text of expressions, variables. Enough of Jinja to
+ *     recognise a format by what its template renders for a few messages.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -16519,6 +16520,14 @@ static void specdec__template_set_name(specdec__template *t, const char *name, s
 {
     specdec__template_set(t, specdec__template_bytes(name, strlen(name)), 0, value);
 }
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/template_run: a chat template is run: expressions, filters, tags.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* ---- Expressions. */
 
