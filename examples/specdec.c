@@ -699,7 +699,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the prompt is in this file; - is standard input. One newline at its end is dropped", 0, 0},
         {"--parse-special", PROGRAM_SWITCH, &o->special, NULL, "control tokens that -p and -f spell, such as <|fim_prefix|>, are read as such", 0, 0},
-        {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},
+        {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write in this run, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},
         {"-t", PROGRAM_FIELD, c, "threads", NULL, 0, 0},
         {"-c", PROGRAM_FIELD, c, "context", NULL, 0, 0},
         {"-b", PROGRAM_FIELD, c, "batch", NULL, 0, 0},
@@ -725,7 +725,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--async", PROGRAM_CHOICE, &o->async, "auto|off|on",
          "one thread goes on drafting with -md while the others verify; auto: where that was seen\n"
          "to be faster (auto)", 0, 0},
-        {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
+        {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input (on a terminal pasted lines are one message), or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with; behind --load: when what was loaded is forgotten", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
@@ -747,7 +747,10 @@ static int read_options(options *o, int argc, char **argv)
     o->echo = 1;
     status = program_read(flags, argc, argv, "specdec", "-m MODEL.gguf [-md DRAFT.gguf] (-p TEXT | -f FILE | --chat | --load FILE) [flags]",
                           "The text goes to standard output as it is found: the prompt and its continuation, with --chat the answers.\n"
-                          "Ctrl-C ends it early (status 130), in a conversation on a terminal the answer alone.\n");
+                          "Settings without a flag are those of the saved text (--load), else what the model's file recommends\n"
+                          "(general.sampling.*), else with --chat --temp 0.8 --top-k 40 --top-p 0.95 --min-p 0.05.\n"
+                          "Ctrl-C ends it early (status 130; --save and --stats are written), in a conversation on a terminal the\n"
+                          "answer alone.\n");
     o->given = settings_given(flags) | (o->verify == VERIFY_GREEDY ? SETTINGS_TEMPERATURE : 0); /* --temp 0 */
     return status == PROGRAM_GO_ON ? check(o) : status;
 }

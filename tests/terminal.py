@@ -3,17 +3,16 @@
 #   until TEXT     waits until the program has written this behind the last such text, 60 seconds at most
 #   wait SECONDS
 # Then it waits for the program's end, 20 seconds at most. Prints what the program wrote; ends with its status (128 + a signal), 124
-# when it did not end, 125 when something did not come, 126 when the terminal's modes are not what they were before.
+# when it did not end, 125 when something did not come, 126 when the terminal is not as others expect it.
 import fcntl, os, pty, select, signal, struct, sys, termios, time
 
-before = None
+modes = termios.ICANON | termios.ECHO
 pid, terminal = pty.fork()
 if pid == 0:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
     os.environ["TERM"] = "xterm"
     os.execvp(sys.argv[2], sys.argv[2:])
-before = termios.tcgetattr(terminal)[3]
 out, over, seen = b"", False, 0
 
 
@@ -60,7 +59,7 @@ if ended == (0, 0):
 elif not status:
     code = ended[1]
     status = 128 + (code & 127) if code & 127 else code >> 8
-    if termios.tcgetattr(terminal)[3] != before:
+    if termios.tcgetattr(terminal)[3] & modes != modes:
         status = 126
 sys.stdout.buffer.write(out)
 sys.exit(status)

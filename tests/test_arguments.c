@@ -337,7 +337,7 @@ static void test_configurations(void)
 static void test_no_text(void)
 {
     specdec_settings settings;
-    specdec_message message = {SPECDEC_USER, "a", 1};
+    specdec_message message = {SPECDEC_USER, "a", 1, 0};
     specdec_logprob logprob;
     specdec_stats stats;
     specdec_info info;
@@ -379,6 +379,7 @@ static void test_no_text(void)
     REFUSED(specdec_set_tree(NULL, &tree));
     CALL((specdec_close(NULL), 0));
     CALL((specdec_cancel(NULL), 0));
+    CALL((specdec_drop_kept(NULL), 0));
     CALL((specdec_get_settings(NULL, &settings), 0));
     CALL((specdec_get_stats(NULL, &stats), 0));
     CALL((specdec_get_info(NULL, &info), 0));
@@ -441,7 +442,7 @@ static void test_counts(void)
 {
     static float rows[80 * VOCABULARY];
     static char bytes[64];
-    specdec_message message = {SPECDEC_USER, "a", 1};
+    specdec_message message = {SPECDEC_USER, "a", 1, 0};
     specdec_settings settings, before;
     specdec_logprob logprob;
     size_t size;
@@ -540,6 +541,47 @@ static void test_counts(void)
 
 /* --- models and tokens -------------------------------------------------------------------------------------------- */
 
+/* The tokens of a conversation, without an engine; memory has ROOM bytes. */
+static void test_conversations(const specdec_model *model, void *memory)
+{
+    specdec_message message = {SPECDEC_USER, "a", 1, 0};
+    specdec_conversation conversation = {"llama2", &message, 1};
+    int32_t tokens[64];
+    int count, i;
+
+    REFUSED(specdec_chat_tokens(NULL, &conversation, tokens, 64, &count, memory, ROOM, &failure));
+    REFUSED(specdec_chat_tokens(model, NULL, tokens, 64, &count, memory, ROOM, &failure));
+    REFUSED(specdec_chat_tokens(model, &conversation, NULL, 64, &count, memory, ROOM, &failure));
+    REFUSED(specdec_chat_tokens(model, &conversation, tokens, 64, NULL, memory, ROOM, &failure));
+    REFUSED(specdec_chat_tokens(model, &conversation, tokens, 64, &count, NULL, ROOM, NULL));
+    CALL(specdec_chat_tokens_memory(NULL, &conversation));
+    CALL(specdec_chat_tokens_memory(model, NULL));
+    for (i = 0; i < COUNT(ints); i++) {
+        conversation.count = ints[i];
+        if (ints[i] <= 0) {
+            REFUSED(specdec_chat_tokens(model, &conversation, tokens, 64, &count, memory, ROOM, &failure));
+            CALL(specdec_chat_tokens_memory(model, &conversation));
+        }
+        conversation.count = 1;
+        if (ints[i] <= 64)
+            TRY(specdec_chat_tokens(model, &conversation, tokens, ints[i], &count, memory, ROOM, &failure));
+        message.role = (specdec_role)ints[i];
+        if (ints[i] < 0 || ints[i] > 2)
+            REFUSED(specdec_chat_tokens(model, &conversation, tokens, 64, &count, memory, ROOM, &failure));
+        CALL(specdec_chat_tokens_memory(model, &conversation));
+        message.role = SPECDEC_USER;
+    }
+    message.text = NULL;
+    REFUSED(specdec_chat_tokens(model, &conversation, tokens, 64, &count, memory, ROOM, &failure));
+    CALL(specdec_chat_tokens_memory(model, &conversation));
+    message.text = "a";
+    conversation.messages = NULL;
+    REFUSED(specdec_chat_tokens(model, &conversation, tokens, 64, &count, memory, ROOM, &failure));
+    conversation.messages = &message;
+    conversation.chat_format = "";
+    REFUSED(specdec_chat_tokens(model, &conversation, tokens, 64, &count, memory, ROOM, &failure));
+}
+
 static void test_tokens(void)
 {
     const specdec_model *model = specdec_get_model(engine);
@@ -592,6 +634,10 @@ static void test_tokens(void)
         if (sizes[i] < 64)
             TRY(specdec_tokenize(model, "a", 1, 0, tokens, 64, &count, memory, sizes[i], &failure));
     }
+    test_conversations(model, memory);
+    for (i = 0; i < COUNT(ints); i++)
+        CHECK(ints[i] >= 0 && ints[i] < VOCABULARY ? specdec_token_kind(model, ints[i]) >= 0 : specdec_token_kind(model, ints[i]) < 0);
+    CALL(specdec_token_kind(NULL, 0));
     REFUSED(specdec_get_model_info(NULL, &info));
     REFUSED(specdec_get_model_info(model, NULL));
 }

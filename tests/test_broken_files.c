@@ -1,10 +1,12 @@
 /* test_broken_files.c - files that contradict themselves are refused in words, and what files may spell in several ways is read
    alike: tensors that overlap, names that occur twice, facts that are missing, fused tensors, types and architectures that are
    not read. cc -O2 -pthread test_broken_files.c -lm, run from the repository's root; writes a few files below /tmp. */
+#define SPECDEC_CLUSTER
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
+#include "ranks.h"
 #include <math.h>
 #include <unistd.h>
 
@@ -42,6 +44,7 @@ static void end_maker(maker *m)
 enum { VOCAB = 301, NODES = 6 };
 
 static const char *isa; /* NULL: the best */
+static int threads = 1;
 
 /* Logits (NODES + 1, VOCAB) of a model in memory: first none, as there is no text, then those behind each token. */
 static specdec_result logits_with(const unsigned char *data, size_t size, const char *kv, int in_place, float *logits)
@@ -56,7 +59,7 @@ static specdec_result logits_with(const unsigned char *data, size_t size, const 
     memset(&c, 0, sizeof c);
     c.target.data = data;
     c.target.size = size;
-    c.threads = 2;
+    c.threads = threads;
     c.context = 64;
     c.kv = kv;
     c.weights_in_place = in_place;
@@ -502,13 +505,13 @@ static int spoilt(maker *m, specdec_result result, const char *words)
 static void test_not_numbers(void)
 {
     static const struct { const char *tensor; size_t place; const char *words; } cases[] = {
-        {"output_norm.weight", 3, "logits"}, {"output.weight", 40, "logits"}, {"token_embd.weight", 2 * 77 + 1, "embeddings"},
-        {"blk.0.attn_norm.weight", 63, "layer 0 on, its attention"}, {"blk.1.ffn_norm.weight", 0, "layer 1 on, its feed-forward"},
+        {"output_norm.weight", 3, "tensor output_norm.weight"}, {"output.weight", 40, "logits"}, {"token_embd.weight", 2 * 77 + 1, "embeddings"},
+        {"blk.0.attn_norm.weight", 63, "tensor blk.0.attn_norm.weight"}, {"blk.1.ffn_norm.weight", 0, "tensor blk.1.ffn_norm.weight"},
         {"blk.0.attn_q.weight", 5, "layer 0 on, its attention"}, {"blk.1.attn_k.weight", 7, "layer 1 on, its attention"},
         {"blk.1.attn_v.weight", 2, "layer 1 on, its attention"}, {"blk.0.attn_output.weight", 9, "layer 0 on, its attention"},
         {"blk.1.ffn_gate.weight", 11, "layer 1 on, its feed-forward"}, {"blk.0.ffn_up.weight", 1, "layer 0 on, its feed-forward"},
         {"blk.0.ffn_down.weight", 17, "layer 0 on, its feed-forward"}, {"blk.1.ffn_gate_exps.weight", 11, "layer 1 on, its feed-forward"},
-        {"blk.0.ffn_gate_inp.weight", 3, "layer 0 on, its feed-forward"}, {"blk.0.attn_k_norm.weight", 1, "layer 0 on, its attention"}};
+        {"blk.0.ffn_gate_inp.weight", 3, "layer 0 on, its feed-forward"}, {"blk.0.attn_k_norm.weight", 1, "tensor blk.0.attn_k_norm.weight"}};
     static const char *const architectures[] = {"llama", "qwen3", "qwen3moe", "olmoe", "gemma2"};
     static float logits[VOCAB * (NODES + 1)];
     size_t k, a, tried = 0;
@@ -519,6 +522,7 @@ static void test_not_numbers(void)
             const int quantised = (int)(k + a) % 2;
             maker *m = quantised ? new_quantised(architectures[a]) : new_maker(architectures[a]);
 
+            threads = a ? 1 : 2;
             if (maker_find_tensor(m, cases[k].tensor)) {
                 size_t place = cases[k].place;
 
@@ -532,6 +536,7 @@ static void test_not_numbers(void)
             }
             end_maker(m);
         }
+    threads = 1;
     CHECK(tried > 50);
     {
         maker *m = new_maker("llama");
@@ -654,6 +659,53 @@ static void test_sequences(void)
         free(block);
     }
     end_maker(m);
+}
+
+/* Ranks of a cluster, of which one has values that are no numbers, all end, with the same words. */
+static void test_ranks(void)
+{
+    static const struct { const char *tensor, *words; } cases[] = {
+        {"blk.0.ffn_up.weight", "layer 0 on, its feed-forward"}, {"blk.1.attn_v.weight", "layer 1 on, its attention"},
+        {"blk.2.attn_q.weight", "layer 2 on, its attention"}, {"output.weight", "logits are no numbers"}};
+    size_t k;
+
+    for (k = 0; k < SPECDEC__COUNT(cases); k++) {
+        maker *m = (maker *)malloc(sizeof *m);
+        party *c = (party *)calloc(1, sizeof *c);
+        maker_recipe r;
+        specdec_config config;
+        specdec_result result;
+        specdec_text piece;
+        const char *words;
+
+        TEST("a rank with values that are no numbers ends the answer with an error that names the layer");
+        memset(&r, 0, sizeof r);
+        r.layers = 3;
+        r.output_type = 1;
+        maker_begin(m, &r);
+        spoil(m, cases[k].tensor, 7, not_a_number);
+        maker_write(m);
+        memset(&config, 0, sizeof config);
+        config.target.data = m->file.data;
+        config.target.size = m->file.size;
+        config.threads = 1;
+        config.context = 64;
+        c->count = 3;
+        c->layers[0] = c->layers[1] = c->layers[2] = 1;
+        CHECK(start_cluster(c, &config, 5));
+        if (c->ranks[0].text) {
+            result = specdec_prompt(c->ranks[0].text, "a bc d", SPECDEC_WHOLE_STRING);
+            while (!result)
+                result = specdec_next(c->ranks[0].text, &piece);
+            words = specdec_error_text(c->ranks[0].text);
+            CHECK(result == SPECDEC_ERROR_FORMAT || result == SPECDEC_ERROR_PEER);
+            snprintf(failure.text, sizeof failure.text, "%s", words);
+            CHECK(names(cases[k].words));
+        }
+        end_cluster(c);
+        end_maker(m);
+        free(c);
+    }
 }
 
 /* --- several files ---------------------------------------------------------------------------------------------------- */
@@ -852,6 +904,7 @@ int main(void)
     test_not_numbers();
     test_cache_sizes();
     test_sequences();
+    test_ranks();
     test_parts();
     test_parts_wrong();
     return check_report("test_broken_files");

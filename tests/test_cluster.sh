@@ -26,13 +26,22 @@ as_one()
     check "$LIBRARY, $all $SAMPLING: it ends well" [ $status -eq 0 ]
     check "$LIBRARY, $all $SAMPLING: the text is that of one machine" same "$T/one" "$T/out"
 }
+# begun: waits until the text has begun, and a second more; a rank that still loads may be silent for longer
+begun()
+{
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ -s "$T/out" ] && break
+        sleep 1
+    done
+    sleep 1
+}
 # without SIGNAL: one rank of three gets a signal in the middle; all end within seconds
 without()
 {
     # shellcheck disable=SC2086
     timeout 60 $RUN -n 3 "$T/cluster" -m $TARGET -p "$PROMPT" -t 1 --pretend 10 --silence 1 > "$T/out" 2> "$T/err" < /dev/null &
     mpi=$!
-    sleep 2
+    begun
     one=$(ps -eo pid,args | awk -v name="$T/cluster" '$2 == name { print $1 }' | tail -n 1)
     start=$(date +%s)
     kill "-$1" "$one"
@@ -80,7 +89,7 @@ without_drafter()
     timeout 60 $RUN -n 3 "$T/cluster" -m $TARGET -md $DRAFT -p "$PROMPT" -t 1 -n 100 --pretend 15 --silence 1 --split 1,3,0 \
         --draft-rank 2 > "$T/out" 2> "$T/err" < /dev/null &
     mpi=$!
-    sleep 2
+    begun
     one=$(ps -eo pid,args | awk -v name="$T/cluster" '$2 == name { print $1 }' | tail -n 1)
     kill -STOP "$one"
     start=$(date +%s)

@@ -367,6 +367,7 @@ static specdec_config config_of(float temperature)
     c.settings.sampling.temperature = temperature;
     c.settings.sampling.seed = 3;
     c.drafting = SPECDEC_DRAFT_OFF;
+    c.tree_size = 32; /* room for what is added */
     return c;
 }
 

@@ -235,7 +235,7 @@ for how in $ways; do
     keeps $how "$B/specdec" -m $DRAFT -p hi -n 40 --save "$T/kept"
     keeps $how "$B/specdec" -m $DRAFT -p hi -n 4 --save "$T/other" --stats "$T/kept"
     check "nor is the other one there" [ ! -e "$T/other" ]
-    keeps $how "$B/specdec" -m $DRAFT --chat --chat-format chatml -p hi -n 4 --stats "$T/kept"
+    keeps $how "$B/specdec" -m $DRAFT --chat --chat-format zephyr -p hi -n 4 --stats "$T/kept"
     keeps $how "$B/many" -m $DRAFT -f "$T/line.jsonl" -n 4 --seen "$T/none" --spec ngram
     check "nor is what was seen there" [ ! -e "$T/none" ]
     keeps $how "$B/specdec-sim" --tokens 300 --svg "$T/kept"
@@ -330,7 +330,7 @@ check "and one Ctrl-C ends it, not the answer alone" [ $? -eq 130 ]
 # started with a signal ignored, as by nohup or by a script in the background: it stays ignored
 for signal in INT TERM HUP; do
     : > "$T/out"
-    (trap '' $signal && exec "$B/specdec" -m $TARGET --chat --chat-format chatml -n 8 --stats "$T/ignored.json") < "$T/lines" > "$T/out" 2> "$T/err" &
+    (trap '' $signal && exec "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 8 --stats "$T/ignored.json") < "$T/lines" > "$T/out" 2> "$T/err" &
     process=$!
     exec 4> "$T/lines"
     echo 'Tell me a story' >&4

@@ -644,18 +644,20 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
     c.threads = 1;
     c.context = 64;
     c.logprobs = 2;
-    tokens[0] = -1;
+    memset(tokens, 0xFF, (size_t)count * sizeof *tokens);
     if (specdec_memory_needed(&c, &bytes, &failure))
         return;
     block = malloc(bytes);
-    if (!specdec_init(&engine, &c, block, bytes, &failure) && !specdec_prompt(engine, "abc", SPECDEC_WHOLE_STRING)) {
-        while (n < count && (r = specdec_next(engine, &piece)) == SPECDEC_OK)
+    if (!specdec_init(&engine, &c, block, bytes, &failure)) {
+        r = specdec_prompt(engine, "abc", SPECDEC_WHOLE_STRING);
+        while (!r && n < count && (r = specdec_next(engine, &piece)) == SPECDEC_OK)
             specdec_tokens(engine, &out, &n);
         specdec_tokens(engine, &out, &n);
         for (i = 0; i < count; i++)
             tokens[i] = i < n ? out[i] : -2;
-        CHECK(n < 1 || !specdec_get_logprob(engine, n - 1, &logprob)); /* made, whatever it says */
-        if (r == SPECDEC_ERROR_FORMAT || r == SPECDEC_ERROR_UNSUPPORTED) {
+        CHECK(r || n < 1 || !specdec_get_logprob(engine, n - 1, &logprob)); /* made, whatever it says */
+        if (r > SPECDEC_DONE) {
+            CHECK(r == SPECDEC_ERROR_FORMAT || r == SPECDEC_ERROR_UNSUPPORTED);
             CHECK(strstr(specdec_error_text(engine), r == SPECDEC_ERROR_FORMAT ? "no numbers" : "too large for a cache") != NULL);
             if (n < count)
                 tokens[n] = -3;
@@ -712,7 +714,7 @@ static void test_poison(void)
             maker_write(good);
             for (s = 0; s < 2; s++) {
                 tokens_of(&m->file, NULL, &samplings[s], a, 30);
-                CHECK(a[0] >= 0);
+                CHECK(a[0] >= 0 || a[0] == -3 || strstr(failure.text, "no number") != NULL); /* of vectors: said at once */
                 for (k = 0; k < 30 && a[k] != -3; k++)
                     continue;
                 broken += k < 30;
@@ -723,7 +725,7 @@ static void test_poison(void)
                 CHECK(memcmp(a, b, sizeof a) == 0);
                 tokens_of(&good->file, NULL, &samplings[s], a, 30);
                 tokens_of(&good->file, &m->file, &samplings[s], b, 30); /* a poisoned draft */
-                CHECK(memcmp(a, b, sizeof a) == 0);
+                CHECK(b[0] == -1 ? strstr(failure.text, "no number") != NULL : memcmp(a, b, sizeof a) == 0);
             }
             end_maker(m);
             end_maker(good);

@@ -226,6 +226,43 @@ static void test_integers(void)
     CHECK_EQUAL_INT(stored("1x", 100), -99);
 }
 
+/* What is said about text that was typed on a terminal: lines of standard error. */
+static int lines_said(const char *text, size_t length)
+{
+    FILE *file = tmpfile();
+    int kept = dup(STDERR_FILENO), lines = 0, c;
+
+    if (!file)
+        return -1;
+    fflush(stderr);
+    dup2(fileno(file), STDERR_FILENO);
+    program_note_cut(text, length);
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    rewind(file);
+    while ((c = getc(file)) != EOF)
+        lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+
+static void test_cut(void)
+{
+    static char text[3 * (PROGRAM_TYPED + 1)];
+
+    TEST("terminals: a line that is as long as they hand over is said to be cut, shorter ones are not");
+    memset(text, 'a', sizeof text);
+    CHECK_EQUAL_INT(lines_said(text, 0), 0);
+    CHECK_EQUAL_INT(lines_said(text, PROGRAM_TYPED - 1), 0);
+    CHECK_EQUAL_INT(lines_said(text, PROGRAM_TYPED), 1);
+    text[PROGRAM_TYPED - 1] = '\n';
+    CHECK_EQUAL_INT(lines_said(text, PROGRAM_TYPED), 0);
+    text[PROGRAM_TYPED - 1] = 'a';
+    text[PROGRAM_TYPED] = text[2 * PROGRAM_TYPED + 1] = '\n';
+    CHECK_EQUAL_INT(lines_said(text, sizeof text), 3);
+}
+
 int main(void)
 {
     snprintf(folder, sizeof folder, "/tmp/specdec-energy-%ld", (long)getpid());
@@ -237,5 +274,6 @@ int main(void)
     test_json_strings();
     test_integers();
     rmdir(folder);
+    test_cut();
     return check_report("test_program");
 }

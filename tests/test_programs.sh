@@ -347,7 +347,7 @@ chat_as() # MODEL FLAGS...: two answers
 {
     model=$1
     shift
-    printf 'Tell me a story\nAnd then?\n' | "$B/specdec" -m "$model" --chat --chat-format chatml -n 12 -t 1 "$@" 2> "$T/err"
+    printf 'Tell me a story\nAnd then?\n' | "$B/specdec" -m "$model" --chat --chat-format zephyr -n 12 -t 1 "$@" 2> "$T/err"
 }
 alike() # PROMISE SAID MODEL FLAGS...: what a chat writes is what it writes with these flags; SAID of it is said, once
 {
@@ -387,10 +387,10 @@ run "$B/specdec" -m $DRAFT -p "Once upon a time" -n 4
 check "without such a file there are no words" silent
 
 # on a terminal
-saves() { "$B/specdec" -m $DRAFT --chat --chat-format chatml --temp 0 -n 4 -t 1 -c 4000 --save "$T/saved" "$@" 2> "$T/err" > "$T/out"; }
+saves() { "$B/specdec" -m $DRAFT --chat --chat-format zephyr --temp 0 -n 4 -t 1 -c 4000 --save "$T/saved" "$@" 2> "$T/err" > "$T/out"; }
 types() # STEP...: a conversation on a terminal that is saved in $T/typed
 {
-    printf '%s\n' "$@" | python3 tests/terminal.py 40 "$B/specdec" -m $DRAFT --chat --chat-format chatml --temp 0 -n 4 -t 1 -c 4000 \
+    printf '%s\n' "$@" | python3 tests/terminal.py 40 "$B/specdec" -m $DRAFT --chat --chat-format zephyr --temp 0 -n 4 -t 1 -c 4000 \
         --save "$T/typed" > "$T/out" 2> "$T/err"
 }
 typed() # PROMISE MESSAGE STEP...: what is typed is this message
@@ -434,10 +434,13 @@ else
     skip "no python3 with terminals"
 fi
 
-check "programs name the chat formats that specdec.h has" [ "$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"/\1/p' tools/program.h | tr '|' '\n' | sort)" = \
+check "programs name the chat formats that specdec.h has" [ "$(echo "$formats" | tr '|' '\n' | sort)" = \
     "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort -u)" ]
 run talk --chat-format nonsense -p hello
 check "an unknown chat format is wrong usage, and formats are named" [ $status -eq 2 -a "$(grep -c 'zephyr|chatml' "$T/err")" -eq 1 ]
+run talk --chat-format llama3 -p hello
+check "a chat format whose tokens the model lacks is refused, and the first of them is named" [ $status -eq 1 ]
+check "the token is named" says '<|start_header_id|>'
 talk < "$T" > "$T/out" 2> "$T/err"
 check "a folder is no conversation" [ $? -eq 1 ]
 check "and it is said" says 'cannot read standard input'

@@ -502,19 +502,9 @@ static void write_head(tool *t)
     gguf_put_padding(&t->out);
 }
 
-static void show_progress(const tool *t, specdec_bytes name)
+static void show_progress(const tool *t)
 {
-    int percent = t->bytes_all ? (int)(t->bytes_done * 100 / t->bytes_all) : 100, i;
-
-    if (!isatty(2))
-        return;
-    fputs("\r[", stderr);
-    for (i = 0; i < 30; i++)
-        fputc(i < percent * 30 / 100 ? '#' : ' ', stderr);
-    fprintf(stderr, "] %3d%% %-32.*s", percent, (int)(name.size < 32 ? name.size : 32), (const char *)name.data);
-    if (t->bytes_done == t->bytes_all)
-        fprintf(stderr, "\r%*s\r", 70, "");
-    fflush(stderr);
+    program_progress(NULL, "writing the model", t->bytes_all ? (int)(t->bytes_done * 1000 / t->bytes_all) : 1000, 1000);
 }
 
 /* Rows [first, end) of a tensor, which threads take one by one. */
@@ -640,7 +630,7 @@ static int write_tensor(tool *t, const job *j)
 
         for (first = 0; first < j->rows && !ferror(t->out.output.file); first += step) {
             uint64_t count = j->rows - first < step ? j->rows - first : step;
-            show_progress(t, j->tensor.name);
+            show_progress(t);
             if (!convert_chunk(t, j, first, count, out, bytes)) {
                 char why[96];
 
@@ -654,7 +644,7 @@ static int write_tensor(tool *t, const job *j)
         gguf_put(&t->out, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
     }
     gguf_put_padding(&t->out);
-    show_progress(t, j->tensor.name);
+    show_progress(t);
     return 1;
 }
 

@@ -118,7 +118,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         if (in->up)
             c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at,
                                                               part.to * 32 - at);
-        specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
+        if (in->up) /* the others were checked where they come from */
+            specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
         c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
     if (thread == 0) {

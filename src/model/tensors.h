@@ -97,7 +97,7 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
     float *values;
-    int found;
+    int found, i;
     specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
 
     if (result || !found)
@@ -111,6 +111,10 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
         specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
+    for (i = 0; values && i < size; i++)
+        if (!(values[i] >= -1e16f && values[i] <= 1e16f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "tensor %s holds what is no number, or beyond 1e16, at %d", name, first + i);
     *out = values;
     return SPECDEC_OK;
 }

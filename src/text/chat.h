@@ -8,6 +8,7 @@
 #include "vocabulary.h"
 #include "tokenize.h"
 #include "template.h"
+#include "template_run.h"
 
 SPECDEC__FOR_SIZE
 

@@ -274,7 +274,7 @@ static void specdec__vocab_survey(specdec__vocab *v)
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_mark *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+        const struct specdec__vocab_marked *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
 
         v->has |= row ? row->has : 0;
     }
@@ -376,7 +376,7 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
 /* Adds a token that ends texts, unless its text says that it does not. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
-    const struct specdec__vocab_mark *row =
+    const struct specdec__vocab_marked *row =
         id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
 
     if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||

@@ -58,7 +58,7 @@ enum {
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
-static const struct specdec__vocab_mark {
+static const struct specdec__vocab_marked {
     const char *text;
     unsigned char kind, has, gap;
 } specdec__vocab_marks[] = {
@@ -204,7 +204,7 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 
 SPECDEC__FOR_SIZE
 /* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
-static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes text)
+static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
 
@@ -220,7 +220,7 @@ static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes 
 /* SPECDEC__MARK_... of a text in this vocabulary. */
 static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
+    const struct specdec__vocab_marked *row = specdec__vocab_mark_row(text);
     const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
     if (!row || (row->gap && v->gap[row->gap] >= 0))
