@@ -96,7 +96,7 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template chat
+     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
@@ -13997,7 +13997,7 @@ enum {
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
-static const struct specdec__vocab_mark {
+static const struct specdec__vocab_marked {
     const char *text;
     unsigned char kind, has, gap;
 } specdec__vocab_marks[] = {
@@ -14143,7 +14143,7 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 
 SPECDEC__FOR_SIZE
 /* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
-static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes text)
+static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
 
@@ -14159,7 +14159,7 @@ static const struct specdec__vocab_mark *specdec__vocab_mark_row(specdec__bytes 
 /* SPECDEC__MARK_... of a text in this vocabulary. */
 static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_mark *row = specdec__vocab_mark_row(text);
+    const struct specdec__vocab_marked *row = specdec__vocab_mark_row(text);
     const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
     if (!row || (row->gap && v->gap[row->gap] >= 0))
@@ -15193,7 +15193,7 @@ static void specdec__vocab_survey(specdec__vocab *v)
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_mark *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+        const struct specdec__vocab_marked *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
 
         v->has |= row ? row->has : 0;
     }
@@ -15295,7 +15295,7 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
 /* Adds a token that ends texts, unless its text says that it does not. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
-    const struct specdec__vocab_mark *row =
+    const struct specdec__vocab_marked *row =
         id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
 
     if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
@@ -16150,7 +16150,8 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/template: what a chat template renders for a few messages: enough of Jinja to recognise it.
+ * >>text/template: what a chat template computes with: values, text of expressions, variables. Enough of Jinja to
+ *     recognise a format by what its template renders for a few messages.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -16519,6 +16520,14 @@ static void specdec__template_set_name(specdec__template *t, const char *name, s
 {
     specdec__template_set(t, specdec__template_bytes(name, strlen(name)), 0, value);
 }
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/template_run: a chat template is run: expressions, filters, tags.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* ---- Expressions. */
 
@@ -18853,7 +18862,7 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
     float *values;
-    int found;
+    int found, i;
     specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
 
     if (result || !found)
@@ -18867,6 +18876,10 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
         specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
+    for (i = 0; values && i < size; i++)
+        if (!(values[i] >= -1e16f && values[i] <= 1e16f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "tensor %s holds what is no number, or beyond 1e16, at %d", name, first + i);
     *out = values;
     return SPECDEC_OK;
 }
@@ -21349,7 +21362,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         if (in->up)
             c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at,
                                                               part.to * 32 - at);
-        specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
+        if (in->up) /* the others were checked where they come from */
+            specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
         c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
     if (thread == 0) {
