@@ -8,6 +8,7 @@
 #include "../kernel/kernel.h"
 #include "gguf.h"
 #include "../text/vocabulary.h"
+#include "../text/chat.h"
 
 SPECDEC__FOR_SIZE
 
