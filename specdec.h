@@ -18064,7 +18064,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!chat->failed)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model has no chat template that is read: config.chat_format chooses a format");
+                             "the model has no chat template that is read: config.chat_format chooses a chat format");
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                          "the model's chat template is of no known format (%s%s%.*s): config.chat_format chooses one",
                          chat->failed, chat->culprit.size ? ": " : "",

@@ -496,9 +496,6 @@ static int write_stats(const specdec *engine, program_output *out)
     json_number(&j, "seconds", "%.6f", s.seconds);
     json_number(&j, "tok_s", "%.3f", ratio(written, s.seconds));
     json_number(&j, "ttft_ms", "%.3f", 1000 * s.first_token_seconds);
-    specdec_get_settings(engine, &settings);
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)settings.sampling.seed);
-    json_raw(&j, "seed", seed, strlen(seed));
     json_integer(&j, "steps", s.steps);
     json_number(&j, "tokens_per_step", "%.4f", ratio(written, (double)s.steps));
     json_array(&j, "acceptance_by_rank");
@@ -508,6 +505,9 @@ static int write_stats(const specdec *engine, program_output *out)
     json_number(&j, "draft_s", "%.6f", s.draft_seconds);
     json_number(&j, "verify_s", "%.6f", s.verify_seconds);
     json_number(&j, "other_s", "%.6f", other > 0 ? other : 0);
+    specdec_get_settings(engine, &settings);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)settings.sampling.seed);
+    json_raw(&j, "seed", seed, strlen(seed));
     json_integer(&j, "steps_beside", s.steps_beside);
     json_number(&j, "beside_s", "%.6f", s.beside_seconds);
     json_integer(&j, "drafted", s.drafted);
