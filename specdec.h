@@ -284,7 +284,7 @@ typedef struct specdec_sampling {
 } specdec_sampling;
 
 #define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
-#define SPECDEC_STOP_BYTES 2048 /* of so many bytes in all */
+#define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
 /* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
@@ -18498,8 +18498,8 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
 }
 
 /* Maps the parts of a model one behind the other, or, with room, reads them into it. */
-static specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room, int mapped,
-                                           specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
+                                                            int mapped, specdec_error *error)
 {
     char name[SPECDEC__PART_PATH];
     specdec__gguf part;

@@ -177,7 +177,7 @@ typedef struct specdec_sampling {
 } specdec_sampling;
 
 #define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
-#define SPECDEC_STOP_BYTES 2048 /* of so many bytes in all */
+#define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
 /* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
