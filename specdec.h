@@ -19782,7 +19782,7 @@ static size_t specdec__model_family(specdec__bytes name)
 /* Refuses an architecture that is not known, and names those of its family that are. */
 static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error *error)
 {
-    const size_t family = specdec__model_family(name);
+    const size_t family = specdec__model_family(name), alike = family < 5 ? family : 5;
     char near_it[128];
     specdec__writer w = specdec__writer_to(near_it, sizeof near_it);
     size_t i;
@@ -19791,7 +19791,7 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
     for (i = 0; family > 1 && i < SPECDEC__COUNT(specdec__architectures); i++) {
         const char *known = specdec__architectures[i].name;
 
-        if (strncmp(known, (const char *)name.data, family < 5 ? family : 5) != 0)
+        if (strlen(known) < alike || memcmp(known, name.data, alike) != 0)
             continue;
         specdec__write_string(&w, near_it[0] ? ", " : "");
         specdec__write_string(&w, known);
@@ -30295,9 +30295,9 @@ static int specdec__engine_wants(const specdec_config *c, int drafting)
 static int specdec__engine_tree_size(const specdec_config *c)
 {
     const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
-    int i, drafters = specdec__in_cluster(c);
+    int i, drafters = specdec__in_cluster(c); /* whose ranks are not checked yet: nothing is asked of them here */
 
-    for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++)
+    for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
         drafters += specdec__engine_wants(c, i);
     return alone ? alone->size : drafters ? 32 : 1;
 }

@@ -2,6 +2,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static inline int check_depth(void)
 }
 
 /* Where random tests begin: SEED, or 0. It is printed by what runs the tests, so that a failure can be repeated. */
-static inline unsigned long long check_seed(void)
+static inline uint64_t check_seed(void)
 {
     const char *seed = getenv("SEED");
     return seed ? strtoull(seed, NULL, 10) : 0;

@@ -299,7 +299,7 @@ static void test_all_refused(void)
     specdec_config c = config_of(2);
     static float row[4096];
     int32_t token = 5, parent = -1;
-    specdec_message message = {SPECDEC_USER, "x", 1};
+    specdec_message message = {SPECDEC_USER, "x", 1, 0};
     specdec_settings settings;
     const int32_t *tokens;
     specdec_logprob logprob;

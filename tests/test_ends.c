@@ -384,7 +384,7 @@ static void test_cut(int stories)
 /* A chat goes on from what its user has seen: the same tokens as behind an answer that was cut by hand. */
 static void test_chat_cuts(void)
 {
-    static const specdec_message first = {SPECDEC_USER, "Once", 4}, second = {SPECDEC_USER, "then", 4};
+    static const specdec_message first = {SPECDEC_USER, "Once", 4, 0}, second = {SPECDEC_USER, "then", 4, 0};
     static answer plain, a;
     char stop[8];
     int seed, cut = 0;

@@ -880,7 +880,7 @@ static specdec_result outcome(const recipe *r, const char *in_text)
 
 static void test_bad_files(void)
 {
-    static const char *const near[][2] = {{"lama-bpe", "near: llama-bpe"}, {"qwen35", "near: qwen2"},
+    static const char *const names[][2] = {{"lama-bpe", "near: llama-bpe"}, {"qwen35", "near: qwen2"},
                                           {"gpt4o", "near: gpt-4o"}, {"teken", "near: tekken"},
                                           {"olmo2", "near: olmo"}, {"", "known"}};
     static builder b;
@@ -894,10 +894,10 @@ static void test_bad_files(void)
     r = bpe_recipe, r.pre = "bloom";
     CHECK_EQUAL_INT(outcome(&r, "bloom"), SPECDEC_ERROR_UNSUPPORTED);
     TEST("a pre-tokenizer that is not known is named, with the one that is near, if one is");
-    for (i = 0; i < SPECDEC__COUNT(near); i++) {
-        r.pre = near[i][0];
-        CHECK_EQUAL_INT(outcome(&r, near[i][0]), SPECDEC_ERROR_UNSUPPORTED);
-        CHECK_EQUAL_INT(outcome(&r, near[i][1]), SPECDEC_ERROR_UNSUPPORTED);
+    for (i = 0; i < SPECDEC__COUNT(names); i++) {
+        r.pre = names[i][0];
+        CHECK_EQUAL_INT(outcome(&r, names[i][0]), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK_EQUAL_INT(outcome(&r, names[i][1]), SPECDEC_ERROR_UNSUPPORTED);
     }
     r.pre = "kimi-k2";
     open_recipe(&s, &b, &r);

@@ -17,7 +17,7 @@ import sys
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "train"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lab", "train"))
 import gguf
 import speculator
 

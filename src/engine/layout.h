@@ -176,9 +176,9 @@ static int specdec__engine_wants(const specdec_config *c, int drafting)
 static int specdec__engine_tree_size(const specdec_config *c)
 {
     const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
-    int i, drafters = specdec__in_cluster(c);
+    int i, drafters = specdec__in_cluster(c); /* whose ranks are not checked yet: nothing is asked of them here */
 
-    for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++)
+    for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
         drafters += specdec__engine_wants(c, i);
     return alone ? alone->size : drafters ? 32 : 1;
 }
