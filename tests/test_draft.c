@@ -675,7 +675,7 @@ static specdec_result late_fill(specdec__drafter *d, specdec__proposal *p, specd
 
 static const specdec__drafter_kind late_kind = {
     0, 0, 0, 0, 1, 8, 8, oracle_init, late_fill, NULL, NULL, NULL, NULL, NULL, liar_cost, late_behind, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 /* With several texts each waits for itself. */
 static void test_late(void)
