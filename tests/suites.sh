@@ -102,7 +102,7 @@ for name_of_suite; do
     ubsan) suite ubsan quickly sanitized ubsan gcc "$both" test_model test_text test_quant test_quant_wide test_sample test_tree \
         test_tree_tables test_verify test_ngram test_ops_scalar test_program test_convert test_draft test_files_types test_save \
         test_compose:ranks ;;
-    fence) suite fence quickly sanitized fence gcc "$both -DSPECDEC_FENCE=256" test_texts test_pipe test_api ;;
+    fence) JOBS=1 suite fence quickly sanitized fence gcc "$both -DSPECDEC_FENCE=256" test_texts test_pipe test_api ;;
     tsan) needs clang && suite tsan quickly of_threads ;;
     arm) needs aarch64-linux-gnu-gcc qemu-aarch64 && suite arm make -s arm ;;
     arm32) needs arm-linux-gnueabihf-gcc qemu-arm && suite arm32 make -s arm32 ;;
