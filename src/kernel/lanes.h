@@ -6,6 +6,10 @@
  * meet in one fixed tree. So every instruction set gives the same bits.
  * ================================================================================================================== */
 
+#ifndef SPECDEC__ISA /* alone: as the scalar reference includes it, parts only */
+#include "scalar.h"
+#else /* parts only */
+
 #pragma push_macro("V")
 #pragma push_macro("X")
 #undef V
@@ -902,3 +906,4 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
 #undef SPECDEC__WIDTH
+#endif /* parts only */
