@@ -565,7 +565,7 @@ SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
    (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
-   CANCELLED by specdec_cancel: the cluster then goes on no more, as when any rank ends. */
+   CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */
@@ -24063,7 +24063,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/guesses: a rank that drafts, as rank 0 sees it.
+ * >>cluster/guesses: draft tokens of a rank that drafts, as rank 0 keeps them.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -27770,9 +27770,9 @@ SPECDEC__FOR_SPEED
  * >>cluster/draft_remote: a draft model on another rank.
  *
  *
- * That rank goes on from the likeliest guesses on its own; here they are looked up. What has not come yet is as if
- * nothing were thought to follow; where the text has gone another way than any guess, the new ones are waited for a
- * little.
+ * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
+ * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
+ * for a part of a step.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -28396,7 +28396,7 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer's guess is token p + 2. Pairs of the
+ * EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer predicts token p + 2. Pairs of the
  * text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
  * would put there; behind the root, the layer's own states stand for the target's.
  * ================================================================================================================== */

@@ -458,7 +458,7 @@ SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
    (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
-   CANCELLED by specdec_cancel: the cluster then goes on no more, as when any rank ends. */
+   CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */

@@ -2,9 +2,9 @@
  * >>cluster/draft_remote: a draft model on another rank.
  *
  *
- * That rank goes on from the likeliest guesses on its own; here they are looked up. What has not come yet is as if
- * nothing were thought to follow; where the text has gone another way than any guess, the new ones are waited for a
- * little.
+ * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
+ * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
+ * for a part of a step.
  * ================================================================================================================== */
 
 #pragma once

@@ -2,7 +2,7 @@
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer's guess is token p + 2. Pairs of the
+ * EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer predicts token p + 2. Pairs of the
  * text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
  * would put there; behind the root, the layer's own states stand for the target's.
  * ================================================================================================================== */
