@@ -18123,30 +18123,49 @@ typedef struct specdec__layer {
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
-/* What differs between architectures. Some have layers of a second kind, "the others": layer i is one of them if bit i
-   % period of `others` is set. */
+/* What differs between architectures: traits, each with a number. A trait that a row does not name is 0, or what
+   specdec__traits_usual says. Some architectures have layers of a second kind, "the others": layer i is one of them if
+   bit i % PERIOD of OTHERS is set. */
+enum {
+    SPECDEC__NO_TRAIT,       /* ends a row */
+    SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
+    SPECDEC__LACKS,          /* bits of those that other architectures always have, and this one never */
+    SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
+    SPECDEC__PERIOD,
+    SPECDEC__OTHERS,
+    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
+                                files that say otherwise are refused */
+    SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
+                                rest, < 0: they do not rotate */
+    SPECDEC__ROOT_EMBEDDING, /* embeddings are scaled by the root of their size */
+    SPECDEC__WIDE_QUERIES,   /* with so many layers, queries are scaled by the root of embedding / heads, not of a
+                                head */
+    SPECDEC__CAP_SCORES,     /* soft cap of attention scores if the file does not say */
+    SPECDEC__CAP_LOGITS,     /* soft cap of logits if the file does not say */
+    SPECDEC__MUST_SAY,       /* bits of the facts that its files must give */
+    SPECDEC__ROPE_BASE,      /* of RoPE, if the file does not say; 0: files must say it */
+    SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
+    SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
+                                are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
+                                draft */
+    SPECDEC__TRAITS
+};
+
+typedef struct specdec__trait {
+    unsigned char trait;
+    int value;
+} specdec__trait;
+
+static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
+
+#define SPECDEC__MOST_TRAITS 12 /* that a row names, and the end */
+
 typedef struct specdec__architecture {
     const char *name;
-    unsigned char halves;       /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
-    unsigned char activation;
-    unsigned short vectors;     /* bits of the optional vectors that must be there */
-    unsigned short lacks;       /* bits of those that other architectures always have, and this one never */
-    unsigned char joint_norms;  /* norms of queries and keys, if there are any, are of all heads of a row together */
-    unsigned char period, others;
-    int window;                 /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
-                                   files that say otherwise are refused */
-    float base;                 /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
-                                   rest, < 0: they do not rotate */
-    unsigned char root_embedding; /* embeddings are scaled by the root of their size */
-    unsigned char wide_queries; /* with so many layers, queries are scaled by the root of embedding / heads, not of a
-                                   head */
-    unsigned char score_cap, logit_cap; /* if the file does not say */
-    unsigned char says;         /* bits of the facts that its files must give */
-    float base_unsaid;          /* of RoPE, if the file does not say; 0: files must say it */
-    unsigned char rope_also;    /* what else its files may say of RoPE: see below */
-    unsigned char experts;      /* whether its files may have, instead of one feed-forward network, several, of which a
-                                   few are chosen for a token */
-    unsigned char reads;        /* its one layer reads states of another model next to embeddings: it can only draft */
+    specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
 /* That it is not done, if it is not finetuned; that queries grow behind the original context. */
@@ -18165,40 +18184,61 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
      SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
 
-/* name, halves, activation, vectors, lacks, joint_norms, period, others, window, base, root_embedding, wide_queries,
-   score_cap, logit_cap, says, base_unsaid, rope_also, experts, reads */
 static const specdec__architecture specdec__architectures[] = {
-    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__NORMED, 0},
-    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 10000, 0, 0, 0},
-    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0, 0, 0,
-     0, 0},
-    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
-     SPECDEC__MAY_REST, 0, 0},
-    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
-     SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
-    {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__RAW, 0},
-    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__TEMPERED, 0, 0},
-    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 10000, 0, 0, 0},
-    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
-     0, 0, 0, 0},
-    {"olmo2", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 1, 4, 7, 1 << 30, 1, 0, 0, 0, 0,
-     0, 0, 0, 0, 0},
+    {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
+    {"qwen3", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
+    {"gemma", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__ROOT_EMBEDDING, 1},
+               {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__AFTER},
+                {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50}, {SPECDEC__CAP_LOGITS, 30},
+                {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma3", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__WIDE_QUERIES, 62}}},
+    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
+    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+                 {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
+    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+                    {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+                    {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"olmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__JOINT_NORMS, 1},
+               {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"mistral3", {{SPECDEC__ROPE_ALSO, SPECDEC__TEMPERED}}},
+    {"ernie4_5", {{0, 0}}},
+    {"minicpm", {{SPECDEC__MUST_SAY, SPECDEC__SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"internlm2", {{0, 0}}},
+    {"qwen2vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
+    {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
+    {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"exaone", {{SPECDEC__NEOX, 1}}},
+    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
+                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__WINDOW_KEYS, -2}}},
+    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
+               {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
+               {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
+
+/* What a trait is for an architecture. */
+static int specdec__architecture_trait(const specdec__architecture *a, int trait)
+{
+    const specdec__trait *const lists[] = {a->traits, specdec__traits_usual};
+    const specdec__trait *t;
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(lists); i++)
+        for (t = lists[i]; t->trait; t++)
+            if (t->trait == trait)
+                return t->value;
+    return 0;
+}
 
 /* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
    where heads follow each other, that of the head before it. Its state is activation(norm(input * that + row of the
@@ -18234,6 +18274,7 @@ typedef struct specdec__reads {
 
 typedef struct specdec_model {
     const specdec__architecture *architecture; /* NULL: heads */
+    int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
     const specdec__heads_kind *speculator;     /* NULL: none. Else feed_forward is the width of the heads' states, */
     int guesses, tied;                         /* how many they are, and whether they share all but the first input */
     const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
@@ -18326,6 +18367,16 @@ static const char *specdec__model_name(const specdec__model *m)
     return m->architecture ? m->architecture->name : m->speculator->name;
 }
 
+/* Makes a model one of an architecture. */
+static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
+{
+    int i;
+
+    m->architecture = a;
+    for (i = 1; i < SPECDEC__TRAITS; i++)
+        m->trait[i] = specdec__architecture_trait(a, i);
+}
+
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
@@ -18343,7 +18394,10 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 }
 
 /* Whether a model can write a text on its own. */
-static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }
+static int specdec__model_writes(const specdec__model *m)
+{
+    return m->architecture && !m->trait[SPECDEC__READS_STATES];
+}
 
 SPECDEC__FOR_SPEED
 
@@ -18604,7 +18658,7 @@ static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
    say it. */
 static float specdec__model_base(specdec__model_reader *r)
 {
-    const float unsaid = r->model->architecture->base_unsaid;
+    const float unsaid = (float)r->model->trait[SPECDEC__ROPE_BASE];
     const float base = specdec__model_float(r, ".rope.global.freq_base", unsaid);
 
     return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
@@ -18622,7 +18676,7 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!SPECDEC__EXPERTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "mixtures of experts are left out of this build by SPECDEC_NO_EXPERTS");
-    if (!m->architecture->experts)
+    if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
     if (specdec__model_count(&r, ".expert_shared_feed_forward_length", 0, 1 << 30, 0) ||
@@ -18661,7 +18715,7 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->rope_dim = specdec__model_count(&r, ".rope.dimension_count", 1, 4096, m->head_dim);
     if (r.result)
         return r.result;
-    if (m->architecture->joint_norms && m->kv_heads * m->head_dim % 16)
+    if (m->trait[SPECDEC__JOINT_NORMS] && m->kv_heads * m->head_dim % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "keys of %d values together, no multiple of 16",
                              m->kv_heads * m->head_dim);
     if (m->heads % m->kv_heads)
@@ -18709,7 +18763,7 @@ static int specdec__model_other(const specdec__model *m, int index)
     int64_t value = 0;
 
     if (!p->items)
-        return (int)(m->architecture->others >> index % m->architecture->period & 1);
+        return (int)(m->trait[SPECDEC__OTHERS] >> index % m->trait[SPECDEC__PERIOD] & 1);
     specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
                           &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
@@ -18739,10 +18793,9 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
    absent. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
-    const specdec__architecture *a = m->architecture;
-    const int queries = m->layers == a->wide_queries ? m->embedding / m->heads : m->head_dim;
+    const int queries = m->layers == m->trait[SPECDEC__WIDE_QUERIES] ? m->embedding / m->heads : m->head_dim;
     specdec__model_reader r = specdec__model_read(m, error);
-    int i, window = a->window;
+    int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
         const float value = specdec__model_float(&r, specdec__fact_table[i], 0);
@@ -18751,12 +18804,13 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
             return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
-        if (!(value > 0) && a->says >> i & 1)
+        if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
         if (i == SPECDEC__SCORE_CAP || i == SPECDEC__LOGIT_CAP)
-            m->fact[i] = value > 0 ? value : i == SPECDEC__SCORE_CAP ? a->score_cap : a->logit_cap;
-        else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && a->root_embedding)
+            m->fact[i] = value > 0 ? value : (float)m->trait[i == SPECDEC__SCORE_CAP ? SPECDEC__CAP_SCORES
+                                                                                      : SPECDEC__CAP_LOGITS];
+        else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && m->trait[SPECDEC__ROOT_EMBEDDING])
             m->fact[i] = (float)(m->embedding * specdec__inverse_root((double)m->embedding));
         else if (i == SPECDEC__QUERY_SCALE && !(value > 0))
             m->fact[i] = (float)specdec__inverse_root((double)queries);
@@ -18764,8 +18818,9 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     if (window == -1)
         return SPECDEC_OK;
     window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
-    if (window && a->window < 0)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read", a->name);
+    if (window && m->trait[SPECDEC__WINDOW_KEYS] < 0)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read",
+                             specdec__model_name(m));
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }
@@ -18781,13 +18836,14 @@ SPECDEC__FOR_SIZE
 /* Notes which keys a layer sees and how it rotates. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
-    const specdec__architecture *a = m->architecture;
     const int other = specdec__model_other(m, index);
 
     layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     layer->place = m->span_layers[layer->span]++;
     m->span_used[layer->span] = 1;
-    layer->rope = other && a->base != 0 && (m->window || a->window < 0) ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE;
+    layer->rope = other && m->trait[SPECDEC__OTHER_BASE] != 0 && (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
+                      ? SPECDEC__ROPE_OTHER
+                      : SPECDEC__ROPE;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -19047,7 +19103,7 @@ SPECDEC__FOR_SIZE
 /* The dimensions of a layer's tensors. */
 static void specdec__model_sizes(const specdec__model *m, int *size)
 {
-    const int whole = m->architecture->joint_norms;
+    const int whole = m->trait[SPECDEC__JOINT_NORMS];
 
     size[SPECDEC__DIM_E] = m->embedding;
     size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
@@ -19056,7 +19112,7 @@ static void specdec__model_sizes(const specdec__model *m, int *size)
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
-    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
+    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
 }
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
@@ -19075,11 +19131,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     if (result)
         return result;
     for (i = 0; i < SPECDEC__VECTORS; i++) {
-        const int named = m->architecture->vectors >> i & 1, wanted = specdec__vector_table[i].wanted;
+        const int named = m->trait[SPECDEC__NEEDS] >> i & 1, wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
         specdec__holder holder;
 
-        if ((!named && wanted == SPECDEC__IF_NAMED) || m->architecture->lacks >> i & 1)
+        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1)
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
@@ -19128,7 +19184,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
-    const int tempered = m->architecture->rope_also == SPECDEC__TEMPERED;
+    const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
     specdec__bytes kind;
@@ -19199,14 +19255,15 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
 {
     static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
                              *const longer = "rope_factors_long.weight";
-    float other = m->architecture->base;
+    const float given = (float)m->trait[SPECDEC__OTHER_BASE];
+    float other = given;
     specdec__gguf_tensor unused;
     specdec__rope rope;
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
-    const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
+    const int still = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__MAY_REST &&
                       !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
     const float base = still ? 0 : m->rope_base;
 
@@ -19228,22 +19285,22 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         if (m->rope_frequency[SPECDEC__ROPE_LONG])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
     }
-    if (m->architecture->window >= 0) {
+    if (m->trait[SPECDEC__WINDOW_KEYS] >= 0) {
         other = specdec__model_float(&reader, ".rope.local.freq_base", /* Ollama's name */
                                      other == 1 ? m->rope_base : other);
         other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
     }
     if (reader.result)
         return reader.result;
-    if (other != m->architecture->base && !(other >= 1 && other < 1e12f))
+    if (other != given && !(other >= 1 && other < 1e12f))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.freq_base_swa is out of range");
-    if (other > 0 && !(m->architecture->base > 0) && other != m->rope_base)
+    if (other > 0 && !(given > 0) && other != m->rope_base)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
                              specdec__model_name(m));
-    if (m->architecture->base != 0)
+    if (m->trait[SPECDEC__OTHER_BASE])
         r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
-    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->architecture->base != 1 ? rope.attention : 1;
+    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
     return r;
 }
 
@@ -19361,7 +19418,7 @@ static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluste
     const int drafter = specdec__model_drafter(cluster);
     int i, sum = 0;
 
-    if (m->architecture->reads)
+    if (m->trait[SPECDEC__READS_STATES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
@@ -19403,7 +19460,7 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
         for (i = 0; i < (vectors ? SPECDEC__VECTORS : specdec__model_each(m)); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
                 (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
-                              !(m->architecture->lacks >> i & 1))))
+                              !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
@@ -19464,7 +19521,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
     specdec_result result = SPECDEC_OK;
     int i = 0;
 
-    if (m->architecture->reads)
+    if (m->trait[SPECDEC__READS_STATES])
         return SPECDEC_OK;
     do
         result = specdec__model_part_strangers(m, &part, error);
@@ -19474,7 +19531,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int borrows = SPECDEC__HEADS && m->architecture->reads;
+    const int borrows = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
     int found;
     size_t tile_bytes;
     specdec_result r = specdec__model_rope(m, arena, error);
@@ -19839,11 +19896,11 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
-            m->architecture = &specdec__architectures[i];
+            specdec__model_is(m, &specdec__architectures[i]);
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
-    if (!SPECDEC__HEADS && (m->speculator || (m->architecture && m->architecture->reads)))
+    if (!SPECDEC__HEADS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
     if (SPECDEC__HEADS && m->speculator)
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)
@@ -21017,7 +21074,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->architecture->reads ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     int i;
 
@@ -21034,7 +21091,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                        (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
-    ropes = model->architecture->base != 0 ? 2 : 1;
+    ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
@@ -21360,7 +21417,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         else if (from)
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
         if (in->up)
-            c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at,
+            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](row + at, in->up + (size_t)i * (size_t)in->stride + at,
                                                               part.to * 32 - at);
         if (in->up) /* the others were checked where they come from */
             specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
@@ -21444,7 +21501,7 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
         sine[i] = 0;
     }
     for (i = 0; i < half; i++) {
-        int a = m->architecture->halves ? i : 2 * i, b = m->architecture->halves ? i + half : 2 * i + 1;
+        int a = m->trait[SPECDEC__NEOX] ? i : 2 * i, b = m->trait[SPECDEC__NEOX] ? i + half : 2 * i + 1;
         float s, k;
 
         specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
@@ -21465,10 +21522,10 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
     memcpy(out, from, (size_t)m->head_dim * sizeof *out);
     for (i = m->head_dim; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->architecture->joint_norms)
+    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
         c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
-    if (m->architecture->halves) {
+    if (m->trait[SPECDEC__NEOX]) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
         memcpy(partner + half, out, (size_t)half * sizeof *out);
     } else {
@@ -22197,7 +22254,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     specdec__output t[3];
     int from, end = 0;
 
-    if (c->model->architecture->reads)
+    if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
 
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
@@ -22205,7 +22262,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
     if (specdec__forward_project(c, thread, &in, t, 3))
         return 1;
-    if (c->model->architecture->joint_norms) {
+    if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
         if (specdec__pool_barrier(c->pool))
             return 1;
@@ -22265,7 +22322,7 @@ static void specdec__forward_choose(const specdec__context *c, int row, const fl
     }
     for (i = 0; i < m->chosen; i++)
         sum += share[i] = specdec__exp(router[expert[i]] - router[expert[0]]);
-    if (m->architecture->experts == SPECDEC__RAW)
+    if (m->trait[SPECDEC__EXPERT_SHARES] == SPECDEC__RAW)
         for (sum = 0, i = 0; i < m->experts; i++)
             sum += specdec__exp(router[i] - router[expert[0]]);
     for (i = 0; i < m->chosen; i++)
@@ -22477,7 +22534,7 @@ static int specdec__forward_read(specdec__context *c, int thread)
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
-    const int reads = SPECDEC__HEADS && c->model->architecture->reads, width = c->model->embedding;
+    const int reads = SPECDEC__HEADS && c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {

@@ -265,7 +265,7 @@ static void test_facts(void)
         snprintf(key, sizeof key, "%s.rope.freq_base", row->name);
         maker_remove_pair(m, key);
         maker_write(m);
-        if (row->base_unsaid > 0)
+        if (specdec__architecture_trait(row, SPECDEC__ROPE_BASE) > 0)
             CHECK(logits_of(m, other) == SPECDEC_OK && memcmp(one, other, sizeof one) == 0);
         else
             CHECK(logits_of(m, other) == SPECDEC_ERROR_FORMAT && names(key) && names("is missing"));

@@ -418,7 +418,7 @@ static void test_missing(void)
             snprintf(name, sizeof name, "%s", t->name);
             t->name[0] = 'X';
             r = try_maker(m);
-            if (specdec__architectures[a].reads && (strcmp(name, "output.weight") == 0 || strcmp(name, "token_embd.weight") == 0))
+            if (specdec__architecture_trait(&specdec__architectures[a], SPECDEC__READS_STATES) && (strcmp(name, "output.weight") == 0 || strcmp(name, "token_embd.weight") == 0))
                 CHECK_EQUAL_INT(r, SPECDEC_ERROR_MISMATCH); /* it can only draft */
             else if (strcmp(name, "output.weight") == 0)
                 CHECK(r == SPECDEC_ERROR_UNSUPPORTED && names("Xutput.weight")); /* the embedding would do */
@@ -1329,7 +1329,7 @@ static unsigned windowed(maker *m)
         const int other = model.layer[i].span == SPECDEC__WINDOW;
 
         bits |= (unsigned)other << i;
-        CHECK_EQUAL_INT(model.layer[i].rope, other && model.architecture->base > 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
+        CHECK_EQUAL_INT(model.layer[i].rope, other && model.trait[SPECDEC__OTHER_BASE] > 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
         own += other;
     }
     CHECK_EQUAL_INT(model.span_layers[SPECDEC__WINDOW], own);

@@ -31,7 +31,7 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
         sine[i] = 0;
     }
     for (i = 0; i < half; i++) {
-        int a = m->architecture->halves ? i : 2 * i, b = m->architecture->halves ? i + half : 2 * i + 1;
+        int a = m->trait[SPECDEC__NEOX] ? i : 2 * i, b = m->trait[SPECDEC__NEOX] ? i + half : 2 * i + 1;
         float s, k;
 
         specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
@@ -52,10 +52,10 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
     memcpy(out, from, (size_t)m->head_dim * sizeof *out);
     for (i = m->head_dim; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->architecture->joint_norms)
+    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
         c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
-    if (m->architecture->halves) {
+    if (m->trait[SPECDEC__NEOX]) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
         memcpy(partner + half, out, (size_t)half * sizeof *out);
     } else {

@@ -234,7 +234,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->architecture->reads ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     int i;
 
@@ -251,7 +251,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                        (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
-    ropes = model->architecture->base != 0 ? 2 : 1;
+    ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
