@@ -4945,6 +4945,8 @@ typedef struct specdec__softening {
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
     /* Blocks [from, to) of one row of values -> column c of columns. */ \
     X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
+    /* x = x * sigmoid(by), elementwise. */ \
+    X(isa, sigmoid, void, (float *x, const float *by, int count)) \
     /* x = silu(x) * by, elementwise. */ \
     X(isa, silu, void, (float *x, const float *by, int count)) \
     X(isa, gelu, void, (float *x, const float *by, int count)) \
@@ -18131,7 +18133,8 @@ enum {
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
-    SPECDEC__LACKS,          /* bits of those that other architectures always have, and this one never */
+    SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
+    SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
     SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
     SPECDEC__PERIOD,
     SPECDEC__OTHERS,
@@ -18149,6 +18152,8 @@ enum {
     SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
     SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
                                 are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
+                                what the head attends to is multiplied by sigmoid(gate) */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
                                 draft */
     SPECDEC__TRAITS
@@ -18222,6 +18227,9 @@ static const specdec__architecture specdec__architectures[] = {
     {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
                {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -18312,6 +18320,7 @@ typedef struct specdec_model {
 /* Dimensions that a tensor's shape is checked against. */
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
     SPECDEC__DIM_COUNT
@@ -18322,7 +18331,7 @@ static const struct {
     const char *suffix, *of_experts;
     unsigned char rows, columns;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", NULL, SPECDEC__DIM_Q, SPECDEC__DIM_READ},
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
     {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
     {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
     {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
@@ -18358,7 +18367,7 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
 
@@ -18375,6 +18384,12 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
     m->architecture = a;
     for (i = 1; i < SPECDEC__TRAITS; i++)
         m->trait[i] = specdec__architecture_trait(a, i);
+}
+
+/* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
+SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m)
+{
+    return m->head_dim * (1 + m->trait[SPECDEC__QUERY_GATES]);
 }
 
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
@@ -19000,7 +19015,9 @@ typedef struct specdec__holder {
 static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
 {
     if (vectors)
-        return specdec__vector_table[i].suffix;
+        return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
+                                         ? m->trait[SPECDEC__FFN_NORM_AS]
+                                         : i].suffix;
     return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
                                                                           : specdec__matrix_table[i].suffix;
 }
@@ -19107,6 +19124,7 @@ static void specdec__model_sizes(const specdec__model *m, int *size)
 
     size[SPECDEC__DIM_E] = m->embedding;
     size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
+    size[SPECDEC__DIM_Q_ROWS] = m->heads * specdec__model_query_rows(m);
     size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
     size[SPECDEC__DIM_FF] = m->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
@@ -20925,15 +20943,15 @@ typedef struct specdec__context {
     int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
+    int e, q, q_rows, kv_width, ff; /* strides of the rows below: see specdec__forward_stride */
     float *x;                  /* (most, e): residual stream */
     float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
-                                  after a step, states: (row_count, e) */
+                                  while a layer attends, gates of its heads; after a step, states: (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    float *queries;            /* (most, q): until they are rotated */
+    float *queries;            /* (most, q_rows): and their gates, if there are any, until they are rotated */
     float *keys, *values;      /* (most, kv_width): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
@@ -21049,7 +21067,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
-    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
+    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q_rows);
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     end = specdec__arena_again(arena, rotated);
@@ -21096,6 +21114,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
     c->q = specdec__forward_stride(model->heads * model->head_dim);
+    c->q_rows = specdec__forward_stride(model->heads * specdec__model_query_rows(model));
     c->kv_width = specdec__forward_stride(model->kv_heads * model->head_dim);
     c->ff = specdec__forward_stride(model->feed_forward);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), specdec__max_int(c->ff, reads));
@@ -21557,7 +21576,7 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *queries = c->queries + (size_t)i * (size_t)c->q, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
+        float *queries = c->queries + (size_t)i * (size_t)c->q_rows, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
 
         c->kernels->norm(queries, l->vector[SPECDEC__Q_NORM], epsilon, q, 0, q, queries);
         c->kernels->norm(keys, l->vector[SPECDEC__K_NORM], epsilon, kv, 0, kv, keys);
@@ -21585,7 +21604,8 @@ static void specdec__forward_check_stored(specdec__context *c, int thread, int r
                                               c->kernels->sound(value, SPECDEC__SOUND, dim));
 }
 
-/* Stores key and value of one row and kv head, and rotates the queries that share it. */
+/* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
+   are any, go to where what their heads attend to will be. */
 static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
     const specdec__model *m = c->model;
@@ -21604,9 +21624,12 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
+        const float *query = c->queries + (size_t)row * (size_t)c->q_rows +
+                             (size_t)i * (size_t)specdec__model_query_rows(m);
 
-        specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size,
-                              l->vector[SPECDEC__Q_NORM], s->partner, out);
+        specdec__forward_head(c, l->rope, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        if (m->trait[SPECDEC__QUERY_GATES])
+            memcpy(c->h + (size_t)row * (size_t)c->q + (size_t)i * size, query + size, size * sizeof *query);
         c->kernels->scale(out, scale, c->kv.dim);
         specdec__forward_check(c, thread, row, out, c->kv.dim, SPECDEC__SOUND);
         if (specdec__kv_types[c->kv.type].tiles)
@@ -22078,7 +22101,18 @@ static void specdec__forward_merge(const specdec__context *c, int i, int node, i
     c->kernels->merge(&first, &other, to - from);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h. */
+/* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
+static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
+{
+    float last[16] = {0};
+    const size_t whole = size / 16 * 16;
+
+    c->kernels->sigmoid(x, gate, (int)whole);
+    memcpy(last, gate + whole, (size - whole) * sizeof *gate);
+    c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
+}
+
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. */
 static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
 {
     const size_t size = (size_t)c->model->head_dim;
@@ -22087,6 +22121,8 @@ static void specdec__forward_attended(specdec__context *c, int node, int from, i
 
     for (; from < to; from++, row += sums.width, out += size) {
         c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+        if (c->model->trait[SPECDEC__QUERY_GATES])
+            specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
     }
 }
@@ -22257,7 +22293,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
 
-    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
+    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q_rows);
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
     if (specdec__forward_project(c, thread, &in, t, 3))
@@ -36764,6 +36800,15 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
 
 /* x / (1 + e^y) */
 SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
+
+/* x = x / (1 + e^-by), elementwise. */
+SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(gated)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
+}
 
 /* x = x / (1 + e^-x) * by, elementwise. */
 SPECDEC__LANE void X(silu)(float *x, const float *by, int count)

@@ -504,7 +504,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
     const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->experts, r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
                                           whole ? q : r->head_dim, whole ? kv : r->head_dim};
     char name[80];
     int j, k, f, rows;
@@ -534,7 +534,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
 
         if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1)) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
             continue;
-        snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[j].suffix);
+        k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
+        snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
         maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : 1, is_bias ? 0.5f : 0.3f);
     }
 }

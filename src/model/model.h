@@ -63,7 +63,8 @@ enum {
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
-    SPECDEC__LACKS,          /* bits of those that other architectures always have, and this one never */
+    SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
+    SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
     SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
     SPECDEC__PERIOD,
     SPECDEC__OTHERS,
@@ -81,6 +82,8 @@ enum {
     SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
     SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
                                 are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
+                                what the head attends to is multiplied by sigmoid(gate) */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
                                 draft */
     SPECDEC__TRAITS
@@ -154,6 +157,9 @@ static const specdec__architecture specdec__architectures[] = {
     {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
                {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -244,6 +250,7 @@ typedef struct specdec_model {
 /* Dimensions that a tensor's shape is checked against. */
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
     SPECDEC__DIM_COUNT
@@ -254,7 +261,7 @@ static const struct {
     const char *suffix, *of_experts;
     unsigned char rows, columns;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", NULL, SPECDEC__DIM_Q, SPECDEC__DIM_READ},
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
     {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
     {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
     {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
@@ -290,7 +297,7 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
 
@@ -307,6 +314,12 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
     m->architecture = a;
     for (i = 1; i < SPECDEC__TRAITS; i++)
         m->trait[i] = specdec__architecture_trait(a, i);
+}
+
+/* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
+SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m)
+{
+    return m->head_dim * (1 + m->trait[SPECDEC__QUERY_GATES]);
 }
 
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */

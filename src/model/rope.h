@@ -19,6 +19,7 @@ static void specdec__model_sizes(const specdec__model *m, int *size)
 
     size[SPECDEC__DIM_E] = m->embedding;
     size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
+    size[SPECDEC__DIM_Q_ROWS] = m->heads * specdec__model_query_rows(m);
     size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
     size[SPECDEC__DIM_FF] = m->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;

@@ -180,7 +180,9 @@ typedef struct specdec__holder {
 static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
 {
     if (vectors)
-        return specdec__vector_table[i].suffix;
+        return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
+                                         ? m->trait[SPECDEC__FFN_NORM_AS]
+                                         : i].suffix;
     return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
                                                                           : specdec__matrix_table[i].suffix;
 }
