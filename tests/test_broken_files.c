@@ -1,9 +1,9 @@
 /* test_broken_files.c - files that contradict themselves are refused in words, and what files may spell in several ways is read
    alike: tensors that overlap, names that occur twice, facts that are missing, fused tensors, types and architectures that are
-   not read. cc -O2 -pthread test_broken_files.c -lm, run from the repository's root; writes a few files below /tmp. */
+   not read. cc -O2 -pthread -I. test_broken_files.c -lm, run from the repository's root; writes a few files below /tmp. */
 #define SPECDEC_CLUSTER
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "ranks.h"
