@@ -28441,8 +28441,6 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
-    if (!SPECDEC__CLUSTER && c->cluster)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
@@ -34239,6 +34237,14 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
+/* Makes the engine a rank of the cluster that the configuration names. */
+static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
+{
+    if (!SPECDEC__CLUSTER && e->config.cluster)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
+    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+}
+
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -34246,7 +34252,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
 
     specdec__engine_parts(e, arena);
     if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
-        (result = SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK) == SPECDEC_OK &&
+        (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
