@@ -99,11 +99,11 @@
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
-     >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
-     >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions fields save enter */
+     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions fields save enter
+     >>schedule/ lane stop plan speculate ahead trees stage pipe work
+     >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
 #ifndef SPECDEC__ISA
 
@@ -1502,8 +1502,8 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__CLUSTER 0
 #endif
 
-/* Whether the target's lane may have several runs on their way: that of a cluster, of a test or of specdec-sim.
-   Elsewhere nothing of it is compiled. */
+/* Whether a target, or a draft model, may have another lane than the caller's threads: that of a cluster, of a test or
+   of specdec-sim. Elsewhere nothing of lanes is compiled. */
 #ifndef SPECDEC__PIPE
 #define SPECDEC__PIPE SPECDEC__CLUSTER
 #endif
@@ -18787,10 +18787,10 @@ static int specdec__model_each(const specdec__model *m)
 }
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
-    return !SPECDEC__CLUSTER || m->first + m->layers == m->all;
+    return !SPECDEC__PIPE || m->first + m->layers == m->all;
 }
 
 /* Whether a model can write a text on its own. */
@@ -19805,38 +19805,6 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     return result;
 }
 
-/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
-static int specdec__model_drafter(const specdec_cluster *cluster)
-{
-    int i = cluster->ranks - 1;
-
-    while (i > 0 && cluster->layers[i])
-        i--;
-    return i;
-}
-
-/* Leaves a model the layers that a rank has. */
-static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
-{
-    const int drafter = specdec__model_drafter(cluster);
-    int i, sum = 0;
-
-    if (m->trait[SPECDEC__READS_STATES])
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
-    for (i = 0; i < cluster->ranks; i++) {
-        m->first += i < cluster->rank ? cluster->layers[i] : 0;
-        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
-                                                                                         : m->all + 1;
-        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
-                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
-                                 m->all);
-    }
-    m->layers = cluster->layers[cluster->rank];
-    m->bare = cluster->rank > 0;
-    return SPECDEC_OK;
-}
-
 /* The layers. */
 static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
@@ -19845,9 +19813,9 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
     for (i = 0; i < m->first + m->layers && !r; i++)
-        r = SPECDEC__CLUSTER && i < m->first ? specdec__model_elsewhere(m, i, error)
+        r = SPECDEC__PIPE && i < m->first ? specdec__model_elsewhere(m, i, error)
                                              : specdec__model_layer(m, i, arena, error);
-    for (; SPECDEC__CLUSTER && i < m->all && !r; i++)
+    for (; SPECDEC__PIPE && i < m->all && !r; i++)
         r = specdec__model_elsewhere(m, i, error);
     return r;
 }
@@ -19958,7 +19926,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (SPECDEC__CLUSTER && m->bare)
+    if (SPECDEC__PIPE && m->bare)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
@@ -20286,9 +20254,15 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
+/* Chooses the layers of a model that are wanted: m->first and m->layers of m->all, and whether it is m->bare. */
+typedef struct specdec__model_cut {
+    specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
+    const specdec_cluster *cluster;
+} specdec__model_cut;
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
@@ -20317,16 +20291,16 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
-    if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
+    if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
    the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. cluster: whose layers are wanted; NULL: all. */
+   weights. cut: NULL: all layers are wanted. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file;
@@ -20341,7 +20315,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         if (result)
             return result;
     }
-    result = specdec__model_parse(m, file, vocabulary_only, cluster, arena, error);
+    result = specdec__model_parse(m, file, vocabulary_only, cut, arena, error);
     return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
 }
 
@@ -20554,7 +20528,7 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
 {
     specdec__kv_news news;
 
-    if (!SPECDEC__CLUSTER || !kv->tell)
+    if (!SPECDEC__PIPE || !kv->tell)
         return;
     news.kind = kind;
     news.view = view;
@@ -20802,10 +20776,10 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
 /* The same. Those who listen hear of it when it has changed something. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__CLUSTER && kv->tell ? specdec__view_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
     const int enough = specdec__view_extend(view, kv, n);
 
-    if (SPECDEC__CLUSTER && (!enough || before < n))
+    if (SPECDEC__PIPE && (!enough || before < n))
         specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
     return enough;
 }
@@ -21309,6 +21283,15 @@ typedef struct specdec__routes {
     int jobs;
 } specdec__routes;
 
+struct specdec__context;
+
+/* What is called in each step of a model that is a part of one. */
+typedef struct specdec__forward_hooks {
+    void (*between)(struct specdec__context *c); /* before each layer */
+    /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
+    specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
+} specdec__forward_hooks;
+
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
     const specdec__model *model;
@@ -21364,11 +21347,8 @@ typedef struct specdec__context {
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
-    /* The model is a part of one. What is told between two layers; who runs the other layers, when its own are done and
-       the batch is prepared, and hands out the rows; NULL: nobody */
-    void (*between)(struct specdec__context *c);
-    specdec_result (*elsewhere)(struct specdec__context *c, specdec_error *error);
-    void *link;
+    const specdec__forward_hooks *hooks; /* NULL: none */
+    void *link;                /* what those work on */
     specdec__kv kv;
 } specdec__context;
 
@@ -23009,8 +22989,8 @@ static void specdec__forward_worker(void *argument, int thread)
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
-        if (SPECDEC__CLUSTER && c->between && !thread)
-            c->between(c);
+        if (SPECDEC__PIPE && c->hooks && !thread)
+            c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
         if (specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -23073,7 +23053,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
-    if (c->row_count > c->most_rows && (c->most_rows || !SPECDEC__CLUSTER))
+    if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -23094,13 +23074,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if ((!SPECDEC__CLUSTER || c->model->layers) &&
+    if ((!SPECDEC__PIPE || c->model->layers) &&
         specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (!SPECDEC__CLUSTER || !c->elsewhere)
+    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return SPECDEC_OK;
     result = specdec__forward_sound(c, 0, c->n, error);
-    return result ? result : c->elsewhere(c, error);
+    return result ? result : c->hooks->beyond(c, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */
@@ -23252,1559 +23232,6 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
     }
     return SPECDEC_OK;
 }
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
- *     several ranks. Compiled in with SPECDEC_CLUSTER.
- *
- * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
- * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
- * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
- * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head.
- *
- * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
- * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
- * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
- * the others go on without it.
- *
- * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
- * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 5
-#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
-#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
-#define SPECDEC__WIRE_RANKS 64
-#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
-#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
-#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
-
-enum {
-    SPECDEC__WIRE_SIGN, /* the magic number */
-    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
-    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
-    SPECDEC__WIRE_WORDS, /* of orders */
-    SPECDEC__WIRE_ROWS,
-    SPECDEC__WIRE_FLOATS, /* of a row */
-    SPECDEC__WIRE_RUN,  /* the run that the message is about */
-    SPECDEC__WIRE_SUM,  /* of all other words */
-    SPECDEC__WIRE_HEAD
-};
-
-/* Kinds of messages. */
-enum {
-    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
-    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
-    /* urgent */
-    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
-    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
-       that are not urgent it has sent to the receiver). */
-    SPECDEC__WIRE_ALIVE,
-    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
-    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
-    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
-    /* From the draft rank: (view, epoch, count, number): guesses behind a text, from that number on; count: the guess
-       before them stands for the text's token number count - 1, of which they are the first; 0: they go on. Then for
-       each that is gone on from (how far its number lies back << 4 | children, token | share << 24 of each). */
-    SPECDEC__WIRE_GUESSES,
-    SPECDEC__WIRE_KINDS
-};
-
-/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
-   the run on the slowest rank so far. */
-enum {
-    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
-    SPECDEC__WIRE_END,
-    /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
-    SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
-    SPECDEC__WIRE_CHOOSE, /* How its tokens are chosen: (view, epoch, SPECDEC__GUESS_SAMPLING words) */
-    SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
-};
-
-enum { SPECDEC__GUESS_SAMPLING = 8 };
-
-/* What the draft rank thinks may follow. */
-typedef struct specdec__guess {
-    uint32_t number; /* of all its guesses; 0: none */
-    uint32_t first;  /* number of its first child, whom the others follow */
-    int32_t token;
-    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
-} specdec__guess;
-
-/* What the draft rank knows of a text, and what it thinks follows. */
-typedef struct specdec__guessed {
-    uint32_t epoch;
-    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
-    double told_at;      /* by the clock: the last of them */
-    uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
-    int count;           /* 0: there is none */
-} specdec__guessed;
-
-/* A run that rank 0 has sent, and that was not answered or not taken yet. */
-typedef struct specdec__wire_flight {
-    uint32_t run;
-    int rows;              /* wanted */
-    int doomed, back;
-    int left;              /* nobody waits for its rows any more: it goes when it is back */
-    double longest;        /* seconds that the slowest stage took; once it is back */
-    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
-} specdec__wire_flight;
-
-/* How far another rank is, as it has said in ALIVE. */
-typedef struct specdec__wire_progress {
-    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank that are not urgent */
-    int started;         /* it has loaded its model */
-} specdec__wire_progress;
-
-/* A rank and those it talks to. */
-typedef struct specdec__link {
-    specdec_cluster cluster;
-    specdec__context *context; /* of its layers; whose link this is */
-    specdec__view **views;     /* (view_count): views by number */
-    int view_count, length;    /* length: keys of a view, at most */
-    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
-    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
-    size_t room;
-    int words, most_words;     /* of orders in out, and at most */
-    uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
-    int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
-    int loaded;                /* this rank has its model */
-    const specdec_hooks *hooks; /* whose log hears of that */
-    uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: some have come since that was looked at */
-    uint32_t guess_next;       /* number behind those that have come */
-    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
-    double guessed_at;         /* by the clock: the last ones */
-    uint32_t run;              /* number of the last run */
-    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
-    int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes that the next run may go on from, and their view */
-    int ended;
-    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: runs are not waited for */
-    int renumbers;             /* the next commit numbers so many nodes anew */
-    uint32_t done;             /* by rank 1: runs */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
-    double longest;            /* seconds of the run on the slowest rank so far */
-    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* by the clock: since when the others are listened to */
-    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
-    uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
-    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
-    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
-    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* ranks that are, */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
-    specdec_error failed;      /* why nothing goes on any more */
-    double working;            /* seconds */
-    int64_t runs, run_nodes, kept_nodes;
-} specdec__link;
-
-/* --- words -------------------------------------------------------------------------------------------------------- */
-
-static uint32_t specdec__wire_get(const unsigned char *message, int i)
-{
-    return specdec__load_u32(message + 4 * (size_t)i);
-}
-
-static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
-{
-    specdec__store_u32(message + 4 * (size_t)i, word);
-}
-
-/* A sum that no change of a word leaves as it was. */
-static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
-{
-    uint32_t sum = 1;
-    size_t i;
-
-    for (i = 0; i < words; i++)
-        if (i != SPECDEC__WIRE_SUM) {
-            sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
-            sum ^= sum >> 15;
-        }
-    return sum;
-}
-
-/* Floats to words, and back. */
-static void specdec__wire_pack(unsigned char *to, const float *from, int count)
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
-}
-
-static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
-}
-
-/* Is this a message, whole and as its header says? */
-static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
-{
-    uint64_t words, rows, floats, kind;
-
-    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
-        return 0;
-    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
-    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
-    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
-    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
-           (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
-           kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
-           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
-           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
-}
-
-/* The rank that a message says it is from, whole or not; 0 where it does not say. */
-static int specdec__wire_sender(const unsigned char *message, size_t size)
-{
-    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
-}
-
-/* Words of orders that are read one after the other. */
-typedef struct specdec__wire_reader {
-    const unsigned char *at;
-    int left, bad;
-} specdec__wire_reader;
-
-static uint32_t specdec__wire_word(specdec__wire_reader *in)
-{
-    uint32_t word = 0;
-
-    if (in->left < 1) {
-        in->bad = 1;
-    } else {
-        word = specdec__wire_get(in->at, 0);
-        in->at += 4;
-        in->left--;
-    }
-    return word;
-}
-
-/* An integer in [low, high]. */
-static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
-{
-    const int value = (int)specdec__wire_word(in);
-
-    in->bad |= value < low || value > high;
-    return in->bad ? low : value;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/link: messages sent and received, and a rank that fails.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
-
-/* The rank with layers that is so many, 1 or -1, from a rank. */
-static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
-{
-    return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
-}
-
-/* The last rank with layers. */
-static int specdec__link_last(const specdec__link *link)
-{
-    return specdec__link_stage_at(link, link->cluster.ranks, -1);
-}
-
-static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
-
-/* Nothing goes on any more: all ranks are told why, which link->failed says. */
-static void specdec__link_give_up(specdec__link *link)
-{
-    SPECDEC__STORE(&link->stop, 1);
-    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
-}
-
-static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
-
-/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
-   do. */
-static int specdec__link_lose(specdec__link *link, int rank, const char *why)
-{
-    const int own = specdec__link_rank(link);
-
-    if (!rank || rank != link->drafter || own == rank || (!own && !link->met))
-        return 0;
-    if (link->lost)
-        return 1;
-    link->lost = 1;
-    if (!own) {
-        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
-        specdec__link_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
-    }
-    link->lost = 2;
-    return 1;
-}
-
-/* Sends a message, of whose header the rest is filled in. */
-static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
-                               int floats)
-{
-    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
-    const int urgent = kind >= SPECDEC__WIRE_READY;
-
-    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
-    specdec__wire_put(message, SPECDEC__WIRE_KIND,
-                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent[to]++);
-    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
-    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
-    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
-    if ((link->lost == 2 && to == link->drafter) ||
-        link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose(link, to, "it cannot be reached"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
-                  specdec__link_rank(link));
-    specdec__link_give_up(link);
-}
-
-/* Sends an urgent message of up to two words, or with a text, to a rank. */
-static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
-{
-    unsigned char message[4 * SPECDEC__WIRE_URGENT];
-    const size_t length = text ? strlen(text) : 0;
-
-    memset(message, 0, sizeof message);
-    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
-    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
-    if (text)
-        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
-    specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
-}
-
-/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
-static void specdec__link_alive(specdec__link *link, int to)
-{
-    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
-
-    if (!to && link->loaded && !link->progress[0].started)
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
-    else
-        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
-                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
-}
-
-/* The same to all others. */
-static void specdec__link_alive_all(specdec__link *link)
-{
-    int i;
-
-    for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link))
-            specdec__link_alive(link, i);
-}
-
-/* An urgent message to all others whom it concerns. */
-static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
-{
-    int i;
-
-    for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_DOOM || i != link->drafter))
-            specdec__link_urgent(link, i, kind, run, 0, text);
-}
-
-/* What a rank has sent makes no sense. */
-static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
-{
-    if (link->failed.code || specdec__link_lose(link, rank, what))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
-                  specdec__link_rank(link));
-    specdec__link_give_up(link);
-}
-
-/* Notes that a run is doomed: it ends between two layers, if it is under way. */
-static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
-{
-    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
-    if (run == link->run)
-        SPECDEC__STORE(&link->stop, 1);
-}
-
-/* Another rank has given up. */
-static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
-{
-    const uint32_t length = specdec__wire_get(words, 0);
-
-    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
-                  length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
-    SPECDEC__STORE(&link->stop, 1);
-}
-
-/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
-{
-    known->epoch++;
-    known->news = 1;
-}
-
-/* The guess with a number; NULL: it is not known, or not any more. */
-static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
-{
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
-
-    return number && guess->number == number ? guess : NULL;
-}
-
-/* A guess takes its place, in that of an old one. */
-static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
-{
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
-
-    memset(guess, 0, sizeof *guess);
-    guess->number = number;
-    guess->token = (int32_t)(word & 0xffffff);
-    guess->share = (unsigned char)(word >> 24);
-}
-
-/* One more time that something took; pauses count little. */
-static void specdec__guess_see(double *mean, double seconds)
-{
-    seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
-    *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
-}
-
-/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
-static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
-{
-    const double now = specdec__os_seconds();
-
-    if (begun && begun == text->told)
-        specdec__guess_see(&link->late, now - text->told_at);
-    if (!begun)
-        specdec__guess_see(&link->pace, now - link->guessed_at);
-    link->guessed_at = now;
-}
-
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
-   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
-   sense. */
-static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
-{
-    specdec__wire_reader in = {words, count, 0};
-    const int view = specdec__wire_int(&in, 0, link->view_count - 1);
-    const uint32_t epoch = specdec__wire_word(&in);
-    const int begun = specdec__wire_int(&in, 0, 1 << 30);
-    uint32_t number = specdec__wire_word(&in);
-    specdec__guessed *text = &link->guessed[view];
-    const int late = (int32_t)(number - link->guess_next) < 0;
-    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
-    int lost = 0;
-
-    if (counts)
-        specdec__guess_time(link, text, begun);
-    if (counts && begun) {
-        text->root = number - 1;
-        text->count = begun;
-        specdec__guess_put(link, text->root, 0);
-    }
-    while (!in.bad && in.left) {
-        const uint32_t head = specdec__wire_word(&in), first = number;
-        int children = (int)(head & 15);
-        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
-
-        in.bad |= !children || children > in.left || !(head >> 4);
-        for (; !in.bad && children; children--, number++) {
-            const uint32_t word = specdec__wire_word(&in);
-
-            if (counts && parent)
-                specdec__guess_put(link, number, word);
-        }
-        if (counts && parent && parent->number == first - (head >> 4)) {
-            parent->first = first;
-            parent->count = (unsigned char)(number - first);
-        }
-        lost |= !parent;
-    }
-    link->guess_next = late ? link->guess_next : number;
-    if (counts && lost)
-        specdec__guess_forget(text);
-    link->fresh |= counts;
-    return !in.bad;
-}
-
-/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
-   that says anything come to an end. */
-static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
-{
-    specdec__wire_progress *p = &link->progress[rank];
-    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
-    const uint32_t sent = specdec__wire_get(words, 1);
-    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
-    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
-
-    p->started |= !(first & SPECDEC__WIRE_LOADING);
-    if ((int32_t)(sent - p->sent) > 0)
-        p->sent = sent;
-    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
-        return;
-    p->run = run;
-    p->layer = layer;
-    link->waited = 0;
-}
-
-/* An urgent message has come. */
-static void specdec__link_hear(specdec__link *link, const unsigned char *message)
-{
-    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
-    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
-    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
-
-    link->heard[rank] = specdec__os_seconds();
-    if (words < 2) {
-        specdec__link_nonsense(link, rank, "an urgent message of no words");
-        return;
-    }
-    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
-    switch (kind >> 8 & 255) {
-    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
-    case SPECDEC__WIRE_READY:
-        link->waited = link->is_ready[rank] ? link->waited : 0;
-        link->ready += !link->is_ready[rank];
-        link->is_ready[rank] = 1;
-        if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
-            !link->failed.code) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
-                          "%d", rank, specdec__link_rank(link));
-            specdec__link_give_up(link);
-        }
-        break;
-    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
-    case SPECDEC__WIRE_DONE:
-        link->done = run;
-        link->stage = 1e-6 * specdec__wire_get(first, 0);
-        break;
-    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
-    case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
-            specdec__link_nonsense(link, rank, "guesses that make no sense");
-        break;
-    default: break;
-    }
-}
-
-/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
-   time. */
-static void specdec__link_listen(specdec__link *link, int rank, double now)
-{
-    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
-    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
-
-    if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose(link, rank, "it was not heard of for too long"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
-                  (int)(1000 * (now - since)));
-    specdec__link_give_up(link);
-}
-
-/* Lets others hear of this rank, and finds out who was not heard of for too long. */
-static void specdec__link_watch(specdec__link *link)
-{
-    const double now = specdec__os_seconds(), silence = link->cluster.silence;
-    int i;
-
-    if (!(silence > 0) || link->failed.code)
-        return;
-    link->begun = link->begun > 0 ? link->begun : now;
-    if (now - link->beaten > silence / 8) {
-        link->beaten = now;
-        specdec__link_alive_all(link);
-    }
-    for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        specdec__link_listen(link, i, now);
-}
-
-/* Ends a rank that serves, once specdec_cancel was called. */
-static void specdec__link_heed(specdec__link *link)
-{
-    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_give_up(link);
-}
-
-/* Reads what is urgent. */
-static void specdec__link_poll(specdec__link *link)
-{
-    unsigned char message[4 * SPECDEC__WIRE_URGENT];
-    size_t size;
-
-    while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
-        if (link->failed.code)
-            return;
-        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
-            specdec__link_hear(link, message);
-        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
-                          specdec__link_rank(link));
-            specdec__link_give_up(link);
-        }
-    }
-    specdec__link_heed(link);
-    specdec__link_watch(link);
-}
-
-/* The rank whose messages this one receives that are not urgent. */
-static int specdec__link_before(const specdec__link *link)
-{
-    const int own = specdec__link_rank(link);
-
-    if (!own)
-        return specdec__link_last(link);
-    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
-}
-
-/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
-   was sent, as ALIVE says. */
-static int specdec__link_awaits(const specdec__link *link)
-{
-    if (specdec__link_rank(link))
-        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
-    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
-}
-
-/* The rank that keeps rank 0 waiting, and what it has not done. */
-static int specdec__link_culprit(const specdec__link *link, const char **what)
-{
-    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
-    int i;
-
-    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
-        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
-                      : !link->is_ready[i])
-            break;
-    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
-    return i;
-}
-
-/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
-static void specdec__link_stall(specdec__link *link)
-{
-    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
-    const char *what;
-    int rank;
-
-    if (own) {
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
-                      specdec__link_before(link), own, ms);
-    } else {
-        rank = specdec__link_culprit(link, &what);
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
-                      ms);
-    }
-    specdec__link_give_up(link);
-}
-
-/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
-   progress; pauses of the rank itself count little. */
-static void specdec__link_wait(specdec__link *link, double seconds)
-{
-    const int awaits = specdec__link_awaits(link);
-    double now, took;
-
-    link->cluster.wait(link->cluster.user_data, seconds);
-    now = specdec__os_seconds();
-    took = now - link->waited_at;
-    link->waited_at = now;
-    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
-    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
-        !link->failed.code)
-        specdec__link_stall(link);
-}
-
-/* While the model loads, one more of its matrices is repacked. */
-static void specdec__link_load(specdec__link *link)
-{
-    link->layer++;
-    specdec__link_poll(link);
-}
-
-/* Between two layers. */
-static void specdec__link_between(specdec__context *c)
-{
-    specdec__link *link = (specdec__link *)c->link;
-
-    if (link->cluster.layer)
-        link->cluster.layer(link->cluster.user_data, c->n);
-    link->layer++;
-    specdec__link_poll(link);
-}
-
-/* The next message of a rank, in link->in. Returns 0 while there is none. */
-static int specdec__link_receive(specdec__link *link, int rank, int kind)
-{
-    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
-    uint32_t is;
-
-    if (!size || link->failed.code)
-        return 0;
-    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
-             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
-             : SPECDEC__WIRE_KINDS << 8;
-    link->heard[rank] = specdec__os_seconds();
-    if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
-        link->progress[rank].started = 1;
-        link->waited = 0;
-        return 1;
-    }
-    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
-    return 0;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/orders: orders, as rank 0 gives them.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* Sends the orders that wait, with rows of x behind them. */
-static void specdec__link_flush(specdec__link *link, int rows)
-{
-    const specdec__context *c = link->context;
-    const int floats = rows ? c->model->embedding : 0;
-    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
-    int i;
-
-    for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
-        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
-    if (link->words && !link->failed.code) {
-        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
-                           link->out, link->words, rows, floats);
-    }
-    link->words = 0;
-}
-
-/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
-static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
-{
-    unsigned char *at;
-
-    if (link->words + 1 + count > link->most_words)
-        specdec__link_flush(link, 0);
-    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
-    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
-    link->words += 1 + count;
-    return at + 4;
-}
-
-/* The number of a view. */
-static int specdec__link_view(const specdec__link *link, const specdec__view *view)
-{
-    int i = 0;
-
-    while (i < link->view_count - 1 && link->views[i] != view)
-        i++;
-    return i;
-}
-
-/* The engine has done something to a view of the target: the others shall, too. */
-static void specdec__link_tell(void *listener, const specdec__kv_news *news)
-{
-    specdec__link *link = (specdec__link *)listener;
-    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
-    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
-    int i;
-
-    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
-    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
-    specdec__wire_put(to, 2, (uint32_t)news->a);
-    specdec__wire_put(to, 3, (uint32_t)news->b);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
-    link->renumbers = commits ? 0 : link->renumbers;
-}
-
-/* Tells the other ranks that a run is doomed. */
-static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
-{
-    if (!flight->back && !flight->doomed)
-        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
-    flight->doomed = 1;
-}
-
-static void specdec__link_land(specdec__link *link)
-{
-    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
-}
-
-/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
-static void specdec__link_sweep(specdec__link *link)
-{
-    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
-        specdec__link_land(link);
-}
-
-/* Nobody waits for a run any more. */
-static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
-{
-    specdec__link_doom(link, flight);
-    flight->left = 1;
-    specdec__link_sweep(link);
-}
-
-/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
-static int specdec__link_answer(specdec__link *link)
-{
-    specdec__wire_flight *flight = &link->flights[0];
-    const int last = specdec__link_last(link);
-    double longest;
-    uint32_t rows;
-
-    specdec__link_sweep(link);
-    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
-        return 0;
-    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
-        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
-        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
-        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
-        specdec__link_nonsense(link, last, "states that were not asked for");
-        return 0;
-    }
-    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->longest = longest > flight->longest ? longest : flight->longest;
-    flight->back = 1;
-    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
-    if (!flight->rows)
-        specdec__link_land(link);
-    specdec__link_sweep(link);
-    return 1;
-}
-
-/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
-   machine, and is not cancelled. */
-static void specdec__link_output(specdec__link *link)
-{
-    specdec__context *c = link->context;
-    const int count = link->flights[0].rows, width = c->model->embedding;
-    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
-    int *cancel = c->pool->cancel, never = 0, i;
-
-    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
-        c->rows[i] = i;
-    }
-    c->row_count = count;
-    c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
-    c->pool->cancel = cancel;
-}
-
-/* The oldest run, which is back, is taken: its rows become logits. */
-static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
-{
-    const specdec__wire_flight flight = link->flights[0];
-    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
-
-    if (!result) {
-        specdec__link_output(link);
-        result = specdec__forward_sound(link->context, 0, flight.rows, error);
-    } else {
-        specdec__fail(error, result, "cancelled");
-    }
-    specdec__link_land(link);
-    return result;
-}
-
-/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
-static int specdec__link_cancelled(const specdec__link *link)
-{
-    const specdec__batch *batch = link->context->batch;
-    int i;
-
-    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
-        return 1;
-    for (i = batch->done; i < batch->n; i++)
-        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
-            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
-            return 1;
-    return 0;
-}
-
-/* Whether any sequence was cancelled. */
-static int specdec__link_any_cancelled(const specdec__link *link)
-{
-    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
-
-    for (i = 0; i < link->view_count; i++)
-        any |= SPECDEC__LOAD(link->cancels[i]);
-    return any;
-}
-
-/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
-   before it are taken, as nobody waits for them. */
-static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
-{
-    specdec__wire_flight *last;
-
-    for (;;) {
-        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
-            continue;
-        specdec__link_poll(link);
-        if (link->failed.code)
-            return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-        if (!link->flight_count || link->flights[0].run > run)
-            return SPECDEC_OK;
-        last = &link->flights[link->flight_count - 1];
-        if (link->flights[0].run == run && link->flights[0].back)
-            break;
-        if (specdec__link_cancelled(link)) {
-            if (last->run == run && last->rows)
-                specdec__link_leave(link, last);
-            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-        }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-    }
-    return specdec__link_take_in(link, error);
-}
-
-/* The order for the batch that the context has prepared. */
-static void specdec__link_play(specdec__link *link)
-{
-    const specdec__context *c = link->context;
-    const specdec__batch *batch = c->batch;
-    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
-    int i;
-
-    specdec__wire_put(to, 0, ++link->run);
-    specdec__wire_put(to, 1, 0);
-    specdec__wire_put(to, 2, 0);
-    specdec__wire_put(to, 3, (uint32_t)batch->done);
-    specdec__wire_put(to, 4, (uint32_t)c->n);
-    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i];
-
-        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
-        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
-    }
-}
-
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
-   their way. */
-static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
-{
-    specdec__link *link = (specdec__link *)c->link;
-    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
-    specdec__wire_flight *flight;
-    double now;
-
-    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
-        specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && specdec__link_cancelled(link))
-        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_play(link);
-    specdec__link_flush(link, c->model->layers ? c->n : 0);
-    if (link->failed.code)
-        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    flight = &link->flights[link->flight_count++];
-    memset(flight, 0, sizeof *flight);
-    flight->run = link->run;
-    flight->rows = c->row_count;
-    now = specdec__os_seconds();
-    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
-    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/rank: orders, as other ranks carry them out.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
-{
-    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
-}
-
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__view_unreserve(n->view, &link->context->kv);
-    link->nodes = 0;
-    return 1;
-}
-
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__context *c = link->context;
-    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
-    int i;
-
-    for (i = 0; i < count; i++)
-        if (n->path[i] <= (i ? n->path[i - 1] : -1))
-            return 0;
-    if (n->a > link->length - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
-        return 0;
-    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
-        return 0;
-    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
-    if (!known)
-        specdec__view_commit(n->view, &c->kv, n->path, n->a);
-    return 1;
-}
-
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__view_truncate(n->view, &link->context->kv, n->a);
-    link->nodes = 0;
-    return 1;
-}
-
-static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
-{
-    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
-        return 0;
-    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
-    link->nodes = 0;
-    return 1;
-}
-
-static const struct {
-    int (*obey)(specdec__link *link, const specdec__kv_news *news);
-} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                            {specdec__obey_truncate}, {specdec__obey_share}};
-
-/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
-static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
-{
-    specdec__context *c = link->context;
-    const int commits = kind == SPECDEC__KV_COMMIT;
-    specdec__kv_news news;
-    int other, count, i;
-
-    news.kind = kind;
-    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
-    other = specdec__wire_int(in, -1, link->view_count - 1);
-    news.other = other < 0 ? NULL : link->views[other];
-    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
-    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
-    news.renumbers = specdec__wire_int(in, 0, c->most);
-    news.path = c->path;
-    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
-    if (in->bad || in->left != count || count > c->most)
-        return 0;
-    for (i = 0; i < count; i++)
-        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
-    return !in->bad && specdec__obey_table[kind].obey(link, &news);
-}
-
-/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
-static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
-{
-    const specdec__context *c = link->context;
-
-    for (; node >= 0; node = c->parents[node]) {
-        const int parent = c->parents[node];
-
-        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
-            return 0;
-    }
-    return 1;
-}
-
-/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
-static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
-{
-    specdec__context *c = link->context;
-    int i, mixed = 0, view = 0;
-
-    for (i = done; i < done + n; i++) {
-        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
-        c->parents[i] = specdec__wire_int(in, -1, i - 1);
-        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
-        c->wanted[i] = (unsigned char)(view & 1);
-        view >>= 1;
-        c->views[i] = link->views[view];
-        mixed |= i > done && c->views[i] != c->views[i - 1];
-        if (in->bad || (done && (mixed || view != link->flown)) ||
-            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
-            return 0;
-    }
-    for (i = 0; i < done; i++)
-        c->views[i] = link->views[view];
-    link->flown = mixed ? -1 : view;
-    return 1;
-}
-
-/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
-   that came, or NULL. Returns 0 when it makes no sense. */
-static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
-{
-    specdec__context *c = link->context;
-    const int width = c->model->embedding, n = batch->n - batch->done;
-    const double start = specdec__os_seconds();
-    specdec_error error;
-    specdec_result result;
-    int i;
-
-    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
-    for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
-    SPECDEC__STORE(&link->stop, 0);
-    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
-    if (!result && !*empty)
-        result = specdec__forward_sound(c, 0, n, &error);
-    *empty |= result == SPECDEC_ERROR_CANCELLED;
-    if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
-        link->failed = error;
-        specdec__link_give_up(link);
-    }
-    if (link->failed.code)
-        return 0;
-    link->runs++;
-    link->run_nodes += n;
-    link->kept_nodes += *empty ? 0 : n;
-    link->layer = (uint32_t)c->model->layers;
-    link->stage = specdec__os_seconds() - start;
-    link->longest = link->stage > link->longest ? link->stage : link->longest;
-    return 1;
-}
-
-/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
-static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
-{
-    specdec__context *c = link->context;
-    const unsigned char *x;
-    const uint32_t run = specdec__wire_word(in);
-    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
-    const int done = specdec__wire_int(in, 0, link->nodes);
-    const int n = specdec__wire_int(in, 1, c->most - done);
-    specdec__batch batch;
-
-    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
-        return 0;
-    link->run = run;
-    link->layer = 0;
-    link->longest = 1e-6 * longest;
-    link->nodes = done + n;
-    if (doomed)
-        specdec__link_hear_doom(link, run);
-    x = rows ? in->at : NULL;
-    batch = specdec__forward_batch(c, done, done + n);
-    batch.wanted = c->wanted;
-    return specdec__link_stage(link, &batch, x, empty);
-}
-
-/* Microseconds of the run on the slowest rank so far. */
-static uint32_t specdec__link_longest(const specdec__link *link)
-{
-    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
-}
-
-/* The last rank's answer to a run: the rows that are wanted, or none. */
-static void specdec__link_reply(specdec__link *link, int empty)
-{
-    const specdec__context *c = link->context;
-    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
-    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
-    int i;
-
-    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
-        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
-    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
-}
-
-/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
-static void specdec__link_pass(specdec__link *link, int played, int empty)
-{
-    specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-
-    if (!specdec__model_ends(c->model)) {
-        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
-        if (played >= 0) {
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
-        }
-        link->words = words;
-        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
-    } else if (played >= 0) {
-        specdec__link_reply(link, empty);
-    }
-    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
-}
-
-/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
-   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
-static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
-{
-    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
-    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    specdec__wire_reader in;
-    int sane = 1;
-
-    in.at = order + 4;
-    in.left = (int)(head >> 8);
-    in.bad = 0;
-    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
-        return 0;
-    at += 1 + in.left;
-    if (kind == SPECDEC__WIRE_PLAY) {
-        *played = at - 1 - in.left;
-        sane = at == words && specdec__obey_play(link, &in, rows, empty);
-    } else if (kind == SPECDEC__WIRE_END) {
-        link->ended = 1;
-    } else {
-        sane = specdec__obey_news(link, (int)kind, &in);
-    }
-    return sane ? 1 + (int)(head >> 8) : 0;
-}
-
-/* Obeys all orders of a message, and passes it on. */
-static void specdec__link_obey(specdec__link *link)
-{
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
-    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
-    int played = -1, empty = 0;
-
-    for (; took && at < words; at += took)
-        took = specdec__link_obey_order(link, at, words, &played, &empty);
-    if (!took || (rows && played < 0))
-        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
-                               "orders that make no sense");
-    else
-        specdec__link_pass(link, played, empty);
-}
-
-/* Obeys the rank before this one until that is told to end, or until something fails. */
-static specdec_result specdec__link_serve(specdec__link *link)
-{
-    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
-    double start;
-
-    while (!link->ended) {
-        specdec__link_poll(link);
-        if (link->failed.code)
-            return link->failed.code;
-        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
-            if (!link->failed.code)
-                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-            continue;
-        }
-        start = specdec__os_seconds();
-        specdec__link_obey(link);
-        link->working += specdec__os_seconds() - start;
-    }
-    return SPECDEC_DONE;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/guesses: draft tokens of a rank that drafts, as rank 0 keeps them.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* Sends an order to the draft rank: (view, epoch, words...). */
-static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
-{
-    unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
-    unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
-    int i;
-
-    if (link->failed.code || link->lost)
-        return;
-    memset(message, 0, 4 * SPECDEC__WIRE_HEAD);
-    specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
-    specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->guessed[view].epoch);
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, 3 + i, words[i]);
-    specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
-}
-
-/* Tells the draft rank what it does not know of a text's first count tokens. */
-static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
-{
-    specdec__guessed *known = &link->guessed[view];
-    uint32_t words[1 + SPECDEC__WIRE_TOKENS];
-    int i;
-
-    while (!link->lost && (known->told < count || known->news)) {
-        const int n = specdec__max_int(specdec__min_int(count - known->told, SPECDEC__WIRE_TOKENS), 0);
-
-        words[0] = (uint32_t)known->told;
-        for (i = 0; i < n; i++)
-            words[1 + i] = (uint32_t)text[known->told + i];
-        known->told += n;
-        known->told_at = specdec__os_seconds();
-        known->news = 0;
-        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
-    }
-}
-
-/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
-static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
-{
-    specdec__guessed *known = &link->guessed[view];
-
-    if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
-        return;
-    memcpy(known->sampling, sampling, sizeof known->sampling);
-    known->epoch++;
-    known->count = 0;
-    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
-}
-
-/* Only the first length tokens of a text stay what they are. */
-static void specdec__guess_cut(specdec__link *link, int view, int length)
-{
-    specdec__guessed *known = &link->guessed[view];
-
-    if (known->told <= length)
-        return;
-    known->told = length;
-    known->epoch++;
-    known->count = 0;
-    known->news = 1;
-    if (!length)
-        specdec__guess_tell(link, view, NULL, 0);
-}
-
-/* A text, of which nothing is known, begins with the first length tokens of another one. */
-static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
-{
-    specdec__guessed *known = &link->guessed[view];
-    uint32_t words[2];
-
-    words[0] = (uint32_t)other;
-    words[1] = (uint32_t)specdec__min_int(length, link->guessed[other].told);
-    known->told = (int)words[1];
-    known->epoch++;
-    known->count = known->news = 0;
-    specdec__guess_tell(link, other, NULL, 0);
-    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
-}
-
-/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
-   another way. */
-static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
-{
-    specdec__guessed *known = &link->guessed[view];
-    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
-    uint32_t i;
-
-    if (!guess && known->count)
-        specdec__guess_forget(known);
-    for (; guess && known->count && known->count < count; guess = child) {
-        if (!guess->count)
-            return NULL;
-        for (i = 0, child = NULL; i < guess->count && !child; i++) {
-            child = specdec__guess_at(link, guess->first + i);
-            if (!child)
-                specdec__guess_forget(known);
-            child = child && child->token == text[known->count] ? child : NULL;
-        }
-        known->count = child ? known->count + 1 : 0;
-        known->root = child ? child->number : 0;
-    }
-    return guess && known->count == count ? guess : NULL;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/meet: ranks find each other, compare their files and part.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; who has which layers. */
-static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
-                                          const specdec_cluster *cluster)
-{
-    const specdec__bytes file = c->model->gguf.file;
-    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
-    const size_t step = (file.size - head) / 256 + 1;
-    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
-    unsigned char numbers[6 * 4];
-    size_t at;
-    int i;
-
-    for (at = head; at < file.size; at += step)
-        hash = specdec__hash(hash, file.data + at, 1);
-    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
-    specdec__wire_put(numbers, 1, (uint32_t)room->views);
-    specdec__wire_put(numbers, 2, (uint32_t)room->length);
-    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
-    specdec__wire_put(numbers, 4, (uint32_t)room->most);
-    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
-    hash = specdec__hash(hash, numbers, sizeof numbers);
-    for (i = 0; i < cluster->ranks; i++) {
-        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
-        hash = specdec__hash(hash, numbers, 4);
-    }
-    return hash;
-}
-
-/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
-   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
-static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
-{
-    unsigned char numbers[2 * 4];
-    uint64_t hash;
-    uint32_t id, most = 1;
-
-    specdec__wire_put(numbers, 0, (uint32_t)texts);
-    specdec__wire_put(numbers, 1, (uint32_t)length);
-    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
-    while (most <= vocab->count / 2)
-        most *= 2;
-    for (id = 0; id < most && id < vocab->count; id++) {
-        const specdec__bytes text = specdec__vocab_text(vocab, id);
-
-        hash = specdec__hash(hash, text.data, text.size);
-    }
-    return hash;
-}
-
-/* Takes what rank 0 needs to know of a draft rank. */
-static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
-{
-    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
-    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
-    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
-
-    if (!link)
-        return;
-    link->guessed = guessed;
-    link->guesses = guesses;
-    link->guess_count = count;
-}
-
-/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
-static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
-                                         specdec__arena *arena)
-{
-    const int most_words = 2 * (8 + 3 * room->most) + 256;
-    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
-    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
-    specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
-    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
-    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
-    unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
-    const int drafter = specdec__model_drafter(cluster);
-
-    if (!cluster->rank && drafter)
-        specdec__link_take_guesses(link, room, arena);
-    if (!arena->base || arena->used == SIZE_MAX)
-        return NULL;
-    link->drafter = drafter;
-    link->cluster = *cluster;
-    link->context = c;
-    link->views = views;
-    link->cancels = cancels;
-    link->view_count = room->views;
-    link->length = room->length;
-    link->in = in;
-    link->out = out;
-    link->room = bytes;
-    link->most_words = most_words;
-    link->fingerprint = specdec__link_fingerprint(c, room, cluster);
-    c->link = link;
-    c->between = specdec__link_between;
-    if (!cluster->rank && specdec__link_last(link)) {
-        c->elsewhere = specdec__link_run;
-        c->kv.tell = specdec__link_tell;
-        c->kv.listener = link;
-    }
-    return link;
-}
-
-/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
-static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
-{
-    const int others = link->cluster.ranks - 1;
-
-    link->loaded = 1;
-    link->layer = 0;
-    if (specdec__link_rank(link)) {
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
-    } else {
-        while (link->ready < others && !link->failed.code) {
-            specdec__link_poll(link);
-            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
-                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
-        }
-        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
-            specdec__link_give_up(link);
-        specdec__link_alive_all(link);
-        link->met = 1;
-    }
-    return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
-}
-
-/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
-static void specdec__link_end(specdec__link *link)
-{
-    if (link->failed.code || link->ended)
-        return;
-    if (specdec__link_rank(link)) {
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
-        specdec__link_give_up(link);
-    } else {
-        if (link->drafter)
-            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
-        if (specdec__link_last(link))
-            specdec__link_order(link, SPECDEC__WIRE_END, 0);
-        specdec__link_flush(link, 0);
-    }
-    link->ended = 1;
-}
-
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -27731,8 +26158,6 @@ typedef struct specdec__drafter_kind {
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
     /* From now on it runs on so many threads of this pool, or fewer. Or: always on the engine's. */
     void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* Drafts instead of this kind where another rank of the cluster has its model. Or: none can. */
-    const struct specdec__drafter_kind *afar;
     /* Text number `at` has count tokens, and a step is made up that may write behind them. Or: it looks when asked. */
     void (*look)(specdec__drafter *drafter, int at, const int32_t *text, int count, const specdec_sampling *sampling);
     /* Whether it knows by now what may follow a candidate. Or: it always finds out. */
@@ -28245,245 +26670,6 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/draft_remote: a draft model on another rank.
- *
- *
- * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
- * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
- * for a part of a step.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-typedef struct specdec__draft_afar {
-    const specdec__context *target; /* whose link remembers what has come */
-    int vocab;                      /* of the target: other tokens are not proposed */
-    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
-    int capacity;
-    double until;                   /* by the clock: guesses are waited for; 0: they are not */
-} specdec__draft_afar;
-
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
-
-static specdec__link *specdec__draft_afar_link(const specdec__drafter *d)
-{
-    return (specdec__link *)((const specdec__draft_afar *)d->state)->target->link;
-}
-
-static uint32_t *specdec__draft_afar_numbers(const specdec__drafter *d, const specdec__proposal *p)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-
-    return m->numbers + (size_t)p->at * (size_t)m->capacity;
-}
-
-/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_afar_guess(const specdec__drafter *d, const specdec__proposal *p,
-                                                       int candidate)
-{
-    specdec__link *link = specdec__draft_afar_link(d);
-    const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_afar_numbers(d, p)[candidate])
-                  : specdec__guess_root(link, p->at, p->text, p->count);
-
-    return guess && guess->count ? guess : NULL;
-}
-
-static int specdec__draft_afar_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
-{
-    return specdec__draft_afar_guess(d, p, candidate) != NULL;
-}
-
-/* After the usual time; when twice that is over, nothing is awaited any more. */
-static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__proposal *p)
-{
-    const specdec__link *link = specdec__draft_afar_link(d);
-    const int goes_on = specdec__draft_afar_knows(d, p, 0);
-    const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
-    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
-
-    return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
-}
-
-/* Before guesses behind the root are looked up: how long they are waited for. */
-static void specdec__draft_afar_begin(specdec__drafter *d, const specdec__proposal *p)
-{
-    specdec__draft_afar *m = (specdec__draft_afar *)d->state;
-    const specdec__link *link = specdec__draft_afar_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
-
-    m->until = specdec__draft_afar_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
-}
-
-/* Waits until it is known what may follow a candidate, if that is to be waited for. */
-static void specdec__draft_afar_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-    specdec__link *link = specdec__draft_afar_link(d);
-    double left;
-
-    while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
-        specdec__link_wait(link, left);
-        specdec__link_poll(link);
-    }
-}
-
-/* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_afar_child(const specdec__drafter *d, const specdec__guess *guess, int rank)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-    const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_afar_link(d), guess->first + (uint32_t)rank - 1) : NULL;
-
-    return child && child->token < m->vocab ? child : NULL;
-}
-
-/* Guesses become the tokens of a tree whose shape is given. */
-static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
-{
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
-    int i;
-
-    (void)error;
-    specdec__draft_afar_begin(d, p);
-    for (i = 1; i < p->tree.n; i++) {
-        const int above = p->tree.parents[i];
-        const specdec__guess *parent, *child;
-
-        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_afar_await(d, p, above);
-        parent = specdec__draft_afar_guess(d, p, above);
-        child = parent ? specdec__draft_afar_child(d, parent, p->tree.ranks[i]) : NULL;
-
-        numbers[i] = child ? child->number : 0;
-        p->tokens[i] = child ? child->token : -1;
-    }
-    return SPECDEC_OK;
-}
-
-/* Appends what has come behind a candidate. */
-static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
-{
-    const specdec__guess *guess = specdec__draft_afar_guess(d, p, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
-    int i;
-
-    p->extended[candidate] = guess != NULL;
-    for (i = 1; guess && i <= most && (child = specdec__draft_afar_child(d, guess, i)) != NULL; i++) {
-        const int at = p->tree.n++;
-
-        specdec__tree_put(&p->tree, at, candidate, i);
-        p->tokens[at] = child->token;
-        p->depth[at] = p->depth[candidate] + 1;
-        p->share[at] = (float)child->share / 255.0f;
-        p->extended[at] = 0;
-        specdec__draft_afar_numbers(d, p)[at] = child->number;
-    }
-}
-
-static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__proposal *p, int count,
-                                                 specdec_error *error)
-{
-    int i, best = 0;
-
-    (void)error;
-    for (i = 1; i < count; i++)
-        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
-    if (!p->chosen[0])
-        specdec__draft_afar_begin(d, p);
-    specdec__draft_afar_await(d, p, p->chosen[best]);
-    for (i = 0; i < count; i++)
-        specdec__draft_afar_offer(d, p, p->chosen[i]);
-    return SPECDEC_OK;
-}
-
-static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, int root)
-{
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
-    const int known = p->tree.n;
-    int i;
-
-    specdec__draft_reroot(p, root);
-    for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    for (p->ran = 0, i = 1; i < p->tree.n; i++)
-        p->ran += p->extended[i];
-}
-
-static void specdec__draft_afar_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
-{
-    (void)text;
-    specdec__guess_cut(specdec__draft_afar_link(d), at, length);
-}
-
-static void specdec__draft_afar_share(specdec__drafter *d, int at, int of, int length)
-{
-    specdec__guess_branch(specdec__draft_afar_link(d), at, of, length);
-}
-
-/* That other rank's time. */
-static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    (void)d;
-    (void)target;
-    return 0;
-}
-
-/* It was told. */
-static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int count)
-{
-    (void)d;
-    (void)at;
-    (void)count;
-    return 0;
-}
-
-static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t *text, int count,
-                                     const specdec_sampling *s)
-{
-    specdec__link *link = specdec__draft_afar_link(d);
-    uint32_t words[SPECDEC__GUESS_SAMPLING];
-
-    words[0] = specdec__bits_from_float(s->temperature);
-    words[1] = (uint32_t)s->top_k;
-    words[2] = specdec__bits_from_float(s->top_p);
-    words[3] = specdec__bits_from_float(s->min_p);
-    words[4] = specdec__bits_from_float(s->repetition_penalty);
-    words[5] = (uint32_t)s->repetition_window;
-    words[6] = (uint32_t)s->seed;
-    words[7] = (uint32_t)(s->seed >> 32);
-    specdec__guess_choose(link, at, words);
-    specdec__guess_tell(link, at, text, count);
-}
-
-static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specdec__draft_setup *setup,
-                                               specdec__arena *arena, specdec_error *error)
-{
-    specdec__draft_afar *m = SPECDEC__TAKE(arena, specdec__draft_afar, 1);
-    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
-
-    (void)error;
-    d->state = m;
-    if (!m)
-        return SPECDEC_OK;
-    m->target = setup->target;
-    m->vocab = setup->target->model->vocab_size;
-    m->numbers = numbers;
-    m->capacity = setup->capacity;
-    return SPECDEC_OK;
-}
-
-static const specdec__drafter_kind specdec__draft_afar_kind = {
-    0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
-    specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
-    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
  * >>speculation/draft_model: the draft model.
  * ================================================================================================================== */
 
@@ -28717,7 +26903,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
+    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED
@@ -29135,13 +27321,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -29226,7 +27412,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -29449,7 +27635,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -30395,13 +28581,9 @@ static int specdec__stream_common(const specdec *t, const int32_t *tokens, int m
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/engine: what an engine holds.
+ * >>schedule/lane: where an engine's runs are made: drafting beside the target, a target that takes several runs at
+ *     once, and the table by which other machines are reached.
  * ================================================================================================================== */
-
-#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
-#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
-
-enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
 
 #define SPECDEC__AHEAD_RUN 4 /* candidates that are extended together */
 #define SPECDEC__AHEAD_CUTOFF 0.02f  /* what is less probable is not gone on from: */
@@ -30412,12 +28594,6 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__AHEAD_FIRST 256     /* steps of the way taken for the better before the other is tried, at first */
 #define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
 #define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
-
-#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
-#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
-#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
-#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
-#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
 
 /* What is seen of a way to make steps. */
 typedef struct specdec__ahead_seen {
@@ -30467,9 +28643,6 @@ typedef struct specdec__ahead {
 #define SPECDEC__PIPE_ALIVE (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that somebody wants, at most */
 #define SPECDEC__PIPE_CUTOFF 0.01f /* what is less probable is not sent */
 #define SPECDEC__PIPE_WAIT 0.5    /* of the time between two runs: so long one waits for what the oldest one says */
-
-#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
-#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
 
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
@@ -30540,29 +28713,40 @@ typedef struct specdec__pipe {
     double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
 } specdec__pipe;
 
-/* The lane of a target whose layers lie on several ranks. */
-typedef struct specdec__ranks {
-    specdec__pipe pipe;
-    specdec__stage stage; /* that of rank 0 */
-    specdec__link *link;
-    specdec_error error;  /* of a run that did not get beyond it */
-} specdec__ranks;
+struct specdec__engine;
 
-/* What a rank that only drafts knows of a text. */
-typedef struct specdec__guesser_text {
-    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
-    uint32_t epoch;    /* that rank 0 is in */
-    int fresh;         /* the root is one of which rank 0 was not told yet */
-    int full;          /* there was no room for guesses behind so many tokens */
-} specdec__guesser_text;
+/* How an engine reaches the other machines on which its target, or its draft model, lies: all that the rest of the
+   library knows of a cluster. An engine that is alone has none. */
+typedef struct specdec__remote {
+    int drafts;         /* this rank has the draft model alone, in the target's place */
+    /* Leaves a model the layers that this rank has. */
+    specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
+    /* The kind that drafts instead of one whose model may lie on another rank. */
+    const specdec__drafter_kind *(*drafter)(const specdec_config *config, const specdec__drafter_kind *kind);
+    /* Takes what this rank needs, once the engine is laid out, from an arena, which may only count. */
+    void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
+    /* hooks.progress while weights are repacked, of the engine as user_data. */
+    int (*loads)(void *engine, const char *what, int done, int total);
+    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error); /* finds the others */
+    void (*wait)(struct specdec__engine *engine, int *cancel); /* what ends waiting in a step; NULL: nothing */
+    specdec_result (*serve)(specdec *sequence); /* obeys rank 0 to the end; NULL: this is rank 0 */
+    void (*end)(struct specdec__engine *engine);
+} specdec__remote;
 
-/* What a rank has that only drafts. */
-typedef struct specdec__guesser {
-    specdec__guesser_text *texts; /* (texts) */
-    uint32_t number;         /* of the next guess */
-    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
-    int runs;                /* that were made for it since its turn came */
-} specdec__guesser;
+/* =====================================================================================================================
+ * >>engine/engine: what an engine holds.
+ * ================================================================================================================== */
+
+#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
+#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
+
+enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
+
+#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
+#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
+#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
+#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
+#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
 
 /* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
 typedef struct specdec__kept {
@@ -30573,9 +28757,8 @@ typedef struct specdec__kept {
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
-    specdec__link *link;         /* NULL: all of the target is here */
-    specdec__ranks *ranks;       /* the pipe of a cluster's rank 0 */
-    specdec__guesser *guesser;   /* what a rank has that only drafts */
+    const specdec__remote *remote; /* NULL: all is here */
+    struct specdec__link *link;  /* what that works on */
     int nobody;                  /* the cancel flag of a run for several texts */
     specdec__kernels *kernels;
     specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
@@ -30664,73 +28847,11 @@ SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) &
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether this is a rank that only drafts. */
-static int specdec__engine_guesses(const specdec_config *c)
-{
-    return SPECDEC__CLUSTER && c->cluster && c->cluster->rank && c->cluster->rank == specdec__model_drafter(c->cluster);
-}
-
-/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
-   the target, of which it has nothing. */
-static specdec_result specdec__engine_guesser(specdec_config *c, specdec_error *error)
-{
-    if (!specdec__source_given(&c->draft))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
-                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
-    c->target = c->draft;
-    c->drafting = SPECDEC_DRAFT_MODEL;
-    c->rule = SPECDEC_RULE_COUPLED;
-    c->policy = SPECDEC_POLICY_DYNAMIC;
-    c->async = c->logprobs = 0;
-    memset(&c->heads, 0, sizeof c->heads);
-    return SPECDEC_OK;
-}
-
-/* What goes together with a rank that only drafts. */
-static specdec_result specdec__engine_afar(const specdec_config *c, specdec_error *error)
-{
-    if (!SPECDEC__OS_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
-    if (c->rule != SPECDEC_RULE_COUPLED)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
-                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
-    return SPECDEC_OK;
-}
-
-/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
-static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *error)
-{
-    const specdec_cluster *cluster = c->cluster;
-    specdec_result result;
-
-    if (!SPECDEC__CLUSTER)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
-        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
-                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
-    if (specdec__model_drafter(cluster) && (result = specdec__engine_afar(c, error)) != SPECDEC_OK)
-        return result;
-    if (specdec__engine_guesses(c))
-        return specdec__engine_guesser(c, error);
-    if (c->target.model || c->target.copy)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
-                             "each rank opens its part of it");
-    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
-                             "in a cluster");
-    if (cluster->rank) {
-        c->drafting = SPECDEC_DRAFT_OFF;
-        memset(&c->draft, 0, sizeof c->draft);
-        memset(&c->heads, 0, sizeof c->heads);
-    }
-    if (cluster->ranks == 1) /* has all layers */
-        c->cluster = NULL;
-    return SPECDEC_OK;
-}
-
 /* Whether the target verifies on other machines, too: then it does so while this one drafts. */
-static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
+
+/* Whether this rank has the draft model alone. */
+static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
 
 /* Where the model of a kind of drafter comes from; NULL: it needs none. */
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
@@ -30739,12 +28860,11 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
 }
 
 /* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
-    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
 
-    return kind && kind->afar && afar ? kind->afar : kind;
+    return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
 /* Whether a source that a kind of drafter cannot do without is there. */
@@ -30756,9 +28876,10 @@ static int specdec__engine_given(const specdec_config *c, const specdec__drafter
 }
 
 /* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
-static int specdec__engine_wants(const specdec_config *c, int drafting)
+static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
-    const specdec__drafter_kind *kind = specdec__engine_kind(c, drafting);
+    const specdec_config *c = &e->config;
+    const specdec__drafter_kind *kind = specdec__engine_kind(e, drafting);
     int value = 1;
 
     if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
@@ -30770,19 +28891,21 @@ static int specdec__engine_wants(const specdec_config *c, int drafting)
 
 /* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
    alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
-static int specdec__engine_tree_size(const specdec_config *c)
+static int specdec__engine_tree_size(const specdec__engine *e)
 {
+    const specdec_config *c = &e->config;
     const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
-    int i, drafters = specdec__in_cluster(c); /* whose ranks are not checked yet: nothing is asked of them here */
+    int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
-        drafters += specdec__engine_wants(c, i);
+        drafters += specdec__engine_wants(e, i);
     return alone ? alone->size : drafters ? 32 : 1;
 }
 
 /* Fills in the defaults and refuses what is out of range. */
-static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
+static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
 {
+    specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
     const specdec__drafter_kind *alone;
 
@@ -30807,17 +28930,19 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(c);
+    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
-    return c->cluster ? specdec__engine_cluster(c, error) : SPECDEC_OK;
+    return SPECDEC_OK;
 }
 
 /* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
+    specdec__model_cut cut = {NULL, NULL};
+
     *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
@@ -30826,8 +28951,10 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(e->own[e->own_count++], source, 0, out == &e->target_model && !specdec__engine_guesses(
-                               &e->config) ? e->config.cluster : NULL, arena, error);
+    if (SPECDEC__PIPE && e->remote && out == &e->target_model)
+        cut.cut = e->remote->cut;
+    cut.cluster = e->config.cluster;
+    return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
@@ -30843,6 +28970,12 @@ static int specdec__engine_grows(const specdec_config *c)
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
+}
+
+/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+static int specdec__engine_fixed(const specdec__engine *e)
+{
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
@@ -31000,7 +29133,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     memset(&setup, 0, sizeof setup);
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
-    if (specdec__engine_guesses(&e->config))
+    if (specdec__engine_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
         if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
@@ -31009,7 +29142,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
-    if (SPECDEC__CLUSTER && e->config.cluster && d->model && d->model->reads.count)
+    if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
     if (d->model)
@@ -31041,9 +29174,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
+        const specdec__drafter_kind *kind = specdec__engine_kind(e, i);
 
-        if (!specdec__engine_wants(c, i))
+        if (!specdec__engine_wants(e, i))
             continue;
         if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
@@ -31080,7 +29213,7 @@ static void specdec__engine_room(specdec__engine *e)
     specdec__room *room = &e->room;
 
     room->views = c->texts;
-    room->length = c->context ? c->context : specdec__engine_guesses(c) ? 4096 : specdec__min_int(
+    room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
@@ -31094,7 +29227,7 @@ static specdec__room specdec__engine_own(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0};
 
-    return specdec__engine_guesses(&e->config) ? none : e->room;
+    return specdec__engine_drafts(e) ? none : e->room;
 }
 
 /* How many threads lanes need for themselves. */
@@ -31104,62 +29237,6 @@ static int specdec__engine_lane(const specdec_config *c)
 
     return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
-}
-
-/* What a rank needs that only drafts. */
-static void specdec__engine_take_guesser(specdec__engine *e, specdec__arena *arena)
-{
-    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
-    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
-    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
-    int i;
-
-    for (i = 0; i < e->room.views; i++) {
-        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
-
-        if (texts)
-            texts[i].numbers = numbers;
-    }
-    if (!guesser)
-        return;
-    guesser->texts = texts;
-    guesser->number = 1;
-    e->guesser = guesser;
-}
-
-/* The link of a rank, and the lane of rank 0. */
-static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
-{
-    const specdec_cluster *cluster = e->config.cluster;
-    const int guesses = specdec__engine_guesses(&e->config);
-    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
-    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
-    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
-    int i;
-
-    if (guesses)
-        specdec__engine_take_guesser(e, arena);
-    if (!link || arena->used == SIZE_MAX)
-        return;
-    link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
-                                                              e->config.context);
-    link->fingerprint = guesses ? link->draft_fingerprint : link->fingerprint;
-    if (guesses) {
-        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
-        specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
-    }
-    for (i = 0; i < e->room.views; i++) {
-        link->views[i] = &e->texts[i].view;
-        link->cancels[i] = &e->texts[i].cancel;
-    }
-    e->link = link;
-    e->ranks = ranks;
-    ranks->link = link;
-    ranks->stage.context = &e->target;
-    ranks->pipe.node = node;
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
 }
 
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
@@ -31188,13 +29265,13 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
-    if (!specdec__in_cluster(c) || !c->cluster->rank)
+    if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);
-    if (specdec__in_cluster(c))
-        specdec__engine_link(e, arena);
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->lay_out(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
@@ -31217,16 +29294,6 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
-static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
-{
-    const specdec__engine *e = (const specdec__engine *)user_data;
-    const specdec_hooks *hooks = &e->config.hooks;
-
-    specdec__link_load(e->link);
-    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
-}
-
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -31234,8 +29301,8 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     specdec_result r = SPECDEC_OK;
     int i;
 
-    if (SPECDEC__CLUSTER && e->link) {
-        hooks.progress = specdec__engine_loads;
+    if (SPECDEC__PIPE && e->remote) {
+        hooks.progress = e->remote->loads;
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
@@ -31253,193 +29320,7 @@ static void specdec__engine_close(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/measure: what steps cost, measured at the beginning; chat format and fork tokens.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
-static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
-{
-    specdec *t = &e->texts[0];
-    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
-    specdec__proposal *p;
-    specdec_result result;
-
-    if (!d) {
-        result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_unreserve(&t->view, &e->target.kv);
-        return result;
-    }
-    p = &d->proposals[t->at];
-    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
-    p->depth[1] = 1;
-    result = d->kind->fill(d, p, NULL);
-    if (d->kind->truncate)
-        d->kind->truncate(d, t->at, t->tokens, 0);
-    return result;
-}
-
-/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
-   once the clock has passed `end`. 0 when it fails. */
-static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
-{
-    double least = 0;
-    int i;
-
-    for (i = 0; i < n; i++) {
-        e->target.tokens[i] = 0;
-        e->target.parents[i] = i - 1;
-    }
-    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
-        double start = specdec__os_seconds(), seconds;
-
-        if (specdec__engine_try(e, d, n))
-            break;
-        seconds = specdec__os_seconds() - start;
-        least = i && least < seconds ? least : seconds;
-    }
-    return least;
-}
-
-/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
-static int specdec__engine_fixed(const specdec__engine *e)
-{
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
-}
-
-/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
-static void specdec__engine_trial(specdec__engine *e)
-{
-    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
-    size_t bytes = e->target_model->weight_bytes;
-    double seconds;
-    int i, n;
-
-    for (i = 0; i < e->drafter_count; i++)
-        bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
-        return;
-    for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune->drafters[i].level, seconds);
-    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
-            specdec__tune_step(e->tune, n, seconds, 0);
-}
-
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
-   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
-   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
-   on it. */
-static void specdec__engine_measure(specdec__engine *e)
-{
-    const specdec__model *m = e->target_model;
-    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
-    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
-    const int columns = e->target.columns.n;
-    specdec__slices slices;
-    int i, better;
-
-    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
-        !m->layer->matrix[SPECDEC__UP].tiles)
-        return;
-    slices.context = &e->target;
-    e->target.columns.n = 1;
-    e->target.columns.values = e->target.h;
-    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
-        slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.at = i / m->layers;
-        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
-        e->kernels->reading = i % 2 ? other : usual;
-        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
-        now = specdec__os_seconds();
-        least = now - last < least ? now - last : least;
-        sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
-    }
-    e->target.columns.n = columns;
-    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
-    e->kernels->reading = better ? other : usual;
-    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
-                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
-}
-
-/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
-   otherwise. */
-static void specdec__engine_tell_chat(const specdec__engine *e)
-{
-    const specdec_hooks *hooks = &e->config.hooks;
-    const specdec__chat *chat = &e->chat;
-    const specdec__vocab *v = &e->target_model->vocab;
-    specdec_error words;
-    int i, type;
-    int32_t id;
-
-    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
-        return;
-    if (!chat->format) {
-        specdec__chat_unknown(chat, &words);
-        specdec__tell(hooks, "%s", words.text);
-        return;
-    }
-    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
-                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
-                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
-                  chat->system.size);
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
-        id = specdec__vocab_named(v, chat->format->tokens[i]);
-        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
-        if (type != SPECDEC__TOKEN_CONTROL)
-            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
-                          chat->format->tokens[i], type);
-    }
-}
-
-/* Finds the tokens by which texts fork. */
-static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
-{
-    const specdec__vocab *vocab = &e->target_model->vocab;
-    const char *fork = e->config.fork_token, *child = e->config.child_token;
-    const int named = fork && *fork;
-
-    e->fork_token = e->child_token = -1;
-    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
-        return SPECDEC_OK;
-    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
-    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
-    if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
-        return SPECDEC_OK;
-    e->fork_token = e->child_token = -1;
-    return named ? specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no two tokens \"%s\" and \"%s\" in the vocabulary",
-                                 fork, child ? child : "[Child]")
-                 : SPECDEC_OK;
-}
-
-/* Tells the log what the engine is made of. */
-static void specdec__engine_tell(const specdec__engine *e)
-{
-    const specdec_hooks *hooks = &e->config.hooks;
-    const specdec__model *m = e->target_model;
-    int i;
-
-    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
-                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
-    specdec__vocab_tell(&m->vocab, hooks);
-    if (e->room.length > m->context)
-        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
-    for (i = 0; i < e->drafter_count; i++)
-        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
-                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
-                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
-    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
-                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>engine/sequences: sequences opened, shared, forked and released.
+ * >>schedule/stop: what is under way on lanes is ended.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -31481,18 +29362,6 @@ static void specdec__pipe_drain(const specdec__engine *e)
     pipe->text = NULL;
 }
 
-/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
-static void specdec__engine_reroot(specdec *t, int count)
-{
-    specdec__engine *e = t->engine;
-
-    specdec__pipe_drain(e);
-    specdec__view_truncate(&t->view, &e->target.kv,
-                           specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
-    if (e->row_of == t)
-        e->row_of = NULL;
-}
-
 /* Whether a drafter, this one if d is not NULL, goes on while the target makes the step under way. */
 static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
 {
@@ -31522,6 +29391,26 @@ static void specdec__ahead_forget(specdec *t, int count)
     a->drafter->proposals[t->at].stays = 0;
     if (a->text == t)
         a->copied = specdec__min_int(a->copied, count);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/sequences: sequences opened, shared, forked and released.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+static void specdec__engine_reroot(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+
+    specdec__pipe_drain(e);
+    specdec__view_truncate(&t->view, &e->target.kv,
+                           specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
+    if (e->row_of == t)
+        e->row_of = NULL;
 }
 
 /* Forgets all that was computed for tokens behind the first count. The text itself stays. */
@@ -31821,147 +29710,182 @@ static void specdec__engine_bear(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/runs: several runs on their way, on this machine or over ranks.
+ * >>engine/start: an engine begins: what steps cost is measured, chat format and fork tokens are found.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: FULL, CANCELLED. */
-SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
-                                                            int cancelled, specdec_error *error)
+/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
+static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
 {
-    specdec__context *c = stage->context;
-    const int end = order->first + order->n;
-    specdec__batch batch;
-
-    if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_unreserve(stage->view, &c->kv);
-        stage->failed = 0;
-        return SPECDEC_OK;
-    }
-    if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
-        return SPECDEC_OK;
-    }
-    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
-    if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
-    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
-    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
-    batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
-}
-
-/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
-static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
-{
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-    const double start = specdec__os_seconds();
-    specdec__wire_flight *flight;
+    specdec *t = &e->texts[0];
+    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
+    specdec__proposal *p;
     specdec_result result;
 
-    ranks->stage.view = &pipe->text->view;
-    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
-    link->flying = 1;
-    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
-    link->flying = 0;
-    pipe->full = ranks->stage.failed;
-    if (order->kind != SPECDEC__ORDER_RUN)
+    if (!d) {
+        result = specdec__forward(&e->target, &batch, NULL);
+        specdec__view_unreserve(&t->view, &e->target.kv);
+        return result;
+    }
+    p = &d->proposals[t->at];
+    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec_tree_chains(&p->tree, 1, 1, NULL);
+    p->depth[1] = 1;
+    result = d->kind->fill(d, p, NULL);
+    if (d->kind->truncate)
+        d->kind->truncate(d, t->at, t->tokens, 0);
+    return result;
+}
+
+/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
+   once the clock has passed `end`. 0 when it fails. */
+static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
+{
+    double least = 0;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        e->target.tokens[i] = 0;
+        e->target.parents[i] = i - 1;
+    }
+    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
+        double start = specdec__os_seconds(), seconds;
+
+        if (specdec__engine_try(e, d, n))
+            break;
+        seconds = specdec__os_seconds() - start;
+        least = i && least < seconds ? least : seconds;
+    }
+    return least;
+}
+
+/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
+static void specdec__engine_trial(specdec__engine *e)
+{
+    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
+    size_t bytes = e->target_model->weight_bytes;
+    double seconds;
+    int i, n;
+
+    for (i = 0; i < e->drafter_count; i++)
+        bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
         return;
-    link->own = specdec__os_seconds() - start;
-    if (!result)
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_see(&e->tune->drafters[i].level, seconds);
+    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
+        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
+            specdec__tune_step(e->tune, n, seconds, 0);
+}
+
+/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
+   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
+   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
+   on it. */
+static void specdec__engine_measure(specdec__engine *e)
+{
+    const specdec__model *m = e->target_model;
+    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
+    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
+    const int columns = e->target.columns.n;
+    specdec__slices slices;
+    int i, better;
+
+    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
+        !m->layer->matrix[SPECDEC__UP].tiles)
         return;
-    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
-    memset(flight, 0, sizeof *flight);
-    flight->rows = flight->back = 1;
-    flight->result = result;
+    slices.context = &e->target;
+    e->target.columns.n = 1;
+    e->target.columns.values = e->target.h;
+    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
+        slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
+        slices.at = i / m->layers;
+        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
+        e->kernels->reading = i % 2 ? other : usual;
+        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
+        now = specdec__os_seconds();
+        least = now - last < least ? now - last : least;
+        sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
+    }
+    e->target.columns.n = columns;
+    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
+    e->kernels->reading = better ? other : usual;
+    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
+                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-static int specdec__ranks_state(specdec__ranks *ranks)
+/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
+   otherwise. */
+static void specdec__engine_tell_chat(const specdec__engine *e)
 {
-    specdec__link *link = ranks->link;
-    int state = SPECDEC__PIPE_IDLE;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__chat *chat = &e->chat;
+    const specdec__vocab *v = &e->target_model->vocab;
+    specdec_error words;
+    int i, type;
+    int32_t id;
 
-    while (specdec__link_answer(link))
-        continue;
-    specdec__link_poll(link);
-    if (link->failed.code)
-        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
-    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
-    if (link->flight_count && link->flights[0].back)
-        state |= SPECDEC__PIPE_BACK;
-    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
-        state |= SPECDEC__PIPE_TAKES;
-    return state;
-}
-
-static int specdec__ranks_look(specdec__pipe *pipe, int until)
-{
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-
-    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
-    for (;;) {
-        const int state = specdec__ranks_state(ranks);
-        const double now = specdec__os_seconds();
-        double pause = SPECDEC__WIRE_PAUSE;
-
-        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
-            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
-            return state;
-        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
-            pause = pipe->takes - now;
-        if (pipe->wake > 0 && pipe->wake - now < pause)
-            pause = pipe->wake - now;
-        if (pause > 0)
-            specdec__link_wait(link, pause);
+    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
+        return;
+    if (!chat->format) {
+        specdec__chat_unknown(chat, &words);
+        specdec__tell(hooks, "%s", words.text);
+        return;
+    }
+    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
+                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
+                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
+                  chat->system.size);
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
+        id = specdec__vocab_named(v, chat->format->tokens[i]);
+        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
+        if (type != SPECDEC__TOKEN_CONTROL)
+            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
+                          chat->format->tokens[i], type);
     }
 }
 
-/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
-static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
+/* Finds the tokens by which texts fork. */
+static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
 {
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-    specdec_error unsound;
-    specdec_result result;
-    double start, own;
+    const specdec__vocab *vocab = &e->target_model->vocab;
+    const char *fork = e->config.fork_token, *child = e->config.child_token;
+    const int named = fork && *fork;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
-        if (specdec__link_any_cancelled(link)) {
-            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
-            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-        }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-    }
-    if (link->failed.code) {
-        specdec__link_sweep(link);
-        specdec__link_land(link);
-        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    }
-    pipe->longest = link->flights[0].longest;
-    start = specdec__os_seconds();
-    result = specdec__link_take_in(link, &unsound);
-    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
-    pipe->longest = own > pipe->longest ? own : pipe->longest;
-    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
-        return specdec__fail(error, result, "%s", unsound.text);
-    return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
+    e->fork_token = e->child_token = -1;
+    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
+        return SPECDEC_OK;
+    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
+    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
+    if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
+        return SPECDEC_OK;
+    e->fork_token = e->child_token = -1;
+    return named ? specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no two tokens \"%s\" and \"%s\" in the vocabulary",
+                                 fork, child ? child : "[Child]")
+                 : SPECDEC_OK;
 }
 
-static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
+/* Tells the log what the engine is made of. */
+static void specdec__engine_tell(const specdec__engine *e)
 {
-    specdec__link *link = ((specdec__ranks *)pipe)->link;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__model *m = e->target_model;
+    int i;
 
-    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
+                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
+    if (e->room.length > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
+                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
+                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
-
-static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
-                                                       specdec__ranks_cancel};
 
 /* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
 static void specdec__engine_keep(specdec__engine *e)
@@ -31983,11 +29907,8 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
     specdec__engine_tell_chat(e);
-    if (SPECDEC__CLUSTER && e->link) {
-        e->ranks->pipe.kind = &specdec__ranks_kind;
-        e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;
-        result = specdec__link_meet(e->link, &e->config.hooks, error);
-    }
+    if (SPECDEC__PIPE && e->remote)
+        result = e->remote->start(e, error);
     if (!result)
         specdec__engine_trial(e);
     if (!result)
@@ -32042,7 +29963,7 @@ static void specdec__engine_look(specdec *t)
     const specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; SPECDEC__CLUSTER && i < e->drafter_count; i++)
+    for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
         if (e->drafters[i].kind->look)
             e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
@@ -32261,7 +30182,7 @@ static void specdec__engine_unslide(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/plan: which sequences take part in a step, and with how many nodes.
+ * >>schedule/plan: which sequences take part in a step, and with how many nodes.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -32407,7 +30328,7 @@ static void specdec__engine_leave(specdec__engine *e, const specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/speculate: which trees a step verifies.
+ * >>schedule/speculate: which trees a step verifies.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -32616,7 +30537,7 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/ahead: drafting while the target verifies.
+ * >>schedule/ahead: drafting while the target verifies.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -32638,7 +30559,7 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether a candidate can be extended now. */
 static int specdec__ahead_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__CLUSTER || !d->kind->knows || d->kind->knows(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind->knows || d->kind->knows(d, p, candidate);
 }
 
 /* Chooses what is extended next: the likeliest candidate, and up to three that are at least half as likely. None: what
@@ -32984,6 +30905,14 @@ static void specdec__ahead_note(specdec__engine *e, double seconds, double draft
     else
         specdec__ahead_look(a);
 }
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>schedule/trees: drafters are asked, what they propose is merged, and several sequences share the nodes of a step.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Whether asking a drafter costs next to nothing: it is asked at every step, and then says what it promises. */
 static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
@@ -33710,7 +31639,42 @@ static void specdec__engine_begin_answer(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/pipe_step: the step with several runs on their way.
+ * >>schedule/stage: what a stage of a target does with the runs, and with the commands between them, that come to it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
+   descend from its own, these get their places. Errors: FULL, CANCELLED. */
+SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
+                                                            int cancelled, specdec_error *error)
+{
+    specdec__context *c = stage->context;
+    const int end = order->first + order->n;
+    specdec__batch batch;
+
+    if (order->kind == SPECDEC__ORDER_DROP) {
+        specdec__view_unreserve(stage->view, &c->kv);
+        stage->failed = 0;
+        return SPECDEC_OK;
+    }
+    if (order->kind == SPECDEC__ORDER_KEEP) {
+        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
+        return SPECDEC_OK;
+    }
+    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    if (stage->failed)
+        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
+    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
+    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
+    batch = specdec__forward_alone(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>schedule/pipe: the step with several runs on their way.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -34118,10 +32082,2146 @@ static int specdec__pipe_step(specdec *t, double start)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * >>schedule/work: one step of an engine, whichever kind.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+
+/* A step of an engine. A text that waits for other machines may be cancelled, whether it takes part or not. */
+static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+{
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->wait(e, t ? &t->cancel : NULL);
+    specdec__pipe_drain(e);
+    if (e->member_count)
+        specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+    if (e->member_count)
+        specdec__engine_run(e, start);
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->wait(e, NULL);
+}
+
+/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
+   has. Errors are those of t; what goes wrong with others they are told by their next call. */
+static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
+{
+    double start = specdec__os_seconds();
+    specdec_result result = SPECDEC_OK;
+
+    if (t && t->from_row && e->row_of == t) {
+        specdec__engine_begin_answer(t);
+        return SPECDEC_OK;
+    }
+    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
+        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
+
+        if (t->from_row || specdec__engine_pending(t) > 0)
+            result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
+        if (result)
+            return result;
+        if (t->from_row) {
+            specdec__engine_begin_answer(t);
+            return SPECDEC_OK;
+        }
+    }
+    specdec__engine_gather(e, t);
+    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
+        specdec__engine_lead(e);
+        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
+            specdec__engine_turn(e, t, start);
+        if (!t && !e->member_count)
+            return SPECDEC_DONE;
+    }
+    if (t) {
+        result = t->failed;
+        t->failed = SPECDEC_OK;
+    }
+    return result;
+}
+
+/* A pending cancellation ends one call. */
+static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+{
+    t->cancelled = result == SPECDEC_ERROR_CANCELLED;
+    if (t->cancelled)
+        SPECDEC__STORE(&t->cancel, 0);
+    return result;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
+ *     several ranks. Compiled in with SPECDEC_CLUSTER.
+ *
+ * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
+ * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
+ * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
+ * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
+ * last rank sends those of the wanted rows back to rank 0, which has the output head.
+ *
+ * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
+ * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
+ * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
+ * the others go on without it.
+ *
+ * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
+ * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
+#define SPECDEC__WIRE_VERSION 5
+#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
+#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
+#define SPECDEC__WIRE_RANKS 64
+#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
+#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
+#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
+#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
+
+enum {
+    SPECDEC__WIRE_SIGN, /* the magic number */
+    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
+    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
+    SPECDEC__WIRE_WORDS, /* of orders */
+    SPECDEC__WIRE_ROWS,
+    SPECDEC__WIRE_FLOATS, /* of a row */
+    SPECDEC__WIRE_RUN,  /* the run that the message is about */
+    SPECDEC__WIRE_SUM,  /* of all other words */
+    SPECDEC__WIRE_HEAD
+};
+
+/* Kinds of messages. */
+enum {
+    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
+    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
+    /* urgent */
+    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
+    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
+       that are not urgent it has sent to the receiver). */
+    SPECDEC__WIRE_ALIVE,
+    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
+    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
+    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
+    /* From the draft rank: (view, epoch, count, number): guesses behind a text, from that number on; count: the guess
+       before them stands for the text's token number count - 1, of which they are the first; 0: they go on. Then for
+       each that is gone on from (how far its number lies back << 4 | children, token | share << 24 of each). */
+    SPECDEC__WIRE_GUESSES,
+    SPECDEC__WIRE_KINDS
+};
+
+/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
+   the run on the slowest rank so far. */
+enum {
+    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
+    SPECDEC__WIRE_END,
+    /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
+    SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
+    SPECDEC__WIRE_CHOOSE, /* How its tokens are chosen: (view, epoch, SPECDEC__GUESS_SAMPLING words) */
+    SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
+};
+
+enum { SPECDEC__GUESS_SAMPLING = 8 };
+
+/* What the draft rank thinks may follow. */
+typedef struct specdec__guess {
+    uint32_t number; /* of all its guesses; 0: none */
+    uint32_t first;  /* number of its first child, whom the others follow */
+    int32_t token;
+    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
+} specdec__guess;
+
+/* What the draft rank knows of a text, and what it thinks follows. */
+typedef struct specdec__guessed {
+    uint32_t epoch;
+    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
+    double told_at;      /* by the clock: the last of them */
+    uint32_t sampling[SPECDEC__GUESS_SAMPLING];
+    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
+    int count;           /* 0: there is none */
+} specdec__guessed;
+
+/* A run that rank 0 has sent, and that was not answered or not taken yet. */
+typedef struct specdec__wire_flight {
+    uint32_t run;
+    int rows;              /* wanted */
+    int doomed, back;
+    int left;              /* nobody waits for its rows any more: it goes when it is back */
+    double longest;        /* seconds that the slowest stage took; once it is back */
+    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
+} specdec__wire_flight;
+
+/* How far another rank is, as it has said in ALIVE. */
+typedef struct specdec__wire_progress {
+    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
+    uint32_t sent;       /* messages to this rank that are not urgent */
+    int started;         /* it has loaded its model */
+} specdec__wire_progress;
+
+/* A rank and those it talks to. */
+typedef struct specdec__link {
+    specdec_cluster cluster;
+    specdec__context *context; /* of its layers; whose link this is */
+    specdec__view **views;     /* (view_count): views by number */
+    int view_count, length;    /* length: keys of a view, at most */
+    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
+    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
+    size_t room;
+    int words, most_words;     /* of orders in out, and at most */
+    uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
+    int drafter;               /* the rank that has the draft model alone; 0: there is none */
+    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
+    int loaded;                /* this rank has its model */
+    const specdec_hooks *hooks; /* whose log hears of that */
+    uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
+    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
+    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
+    int guess_count, fresh;    /* fresh: some have come since that was looked at */
+    uint32_t guess_next;       /* number behind those that have come */
+    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
+    double guessed_at;         /* by the clock: the last ones */
+    uint32_t run;              /* number of the last run */
+    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
+    int stop;                  /* cancel flag of a run for others */
+    int nodes, flown;          /* nodes that the next run may go on from, and their view */
+    int ended;
+    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
+    int flight_count, flying;  /* flying: runs are not waited for */
+    int renumbers;             /* the next commit numbers so many nodes anew */
+    uint32_t done;             /* by rank 1: runs */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
+    double longest;            /* seconds of the run on the slowest rank so far */
+    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
+    double begun;              /* by the clock: since when the others are listened to */
+    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
+    uint32_t layer;            /* of this rank: see ALIVE */
+    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
+    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
+    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
+    int ready;                 /* ranks that are, */
+    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
+    specdec_error failed;      /* why nothing goes on any more */
+    double working;            /* seconds */
+    int64_t runs, run_nodes, kept_nodes;
+    struct specdec__ranks *ranks;     /* the lane of rank 0 */
+    struct specdec__guesser *guesser; /* what a rank has that only drafts */
+} specdec__link;
+
+/* --- words -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t specdec__wire_get(const unsigned char *message, int i)
+{
+    return specdec__load_u32(message + 4 * (size_t)i);
+}
+
+static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
+{
+    specdec__store_u32(message + 4 * (size_t)i, word);
+}
+
+/* A sum that no change of a word leaves as it was. */
+static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
+{
+    uint32_t sum = 1;
+    size_t i;
+
+    for (i = 0; i < words; i++)
+        if (i != SPECDEC__WIRE_SUM) {
+            sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
+            sum ^= sum >> 15;
+        }
+    return sum;
+}
+
+/* Floats to words, and back. */
+static void specdec__wire_pack(unsigned char *to, const float *from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
+}
+
+static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
+}
+
+/* Is this a message, whole and as its header says? */
+static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
+{
+    uint64_t words, rows, floats, kind;
+
+    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
+        return 0;
+    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
+    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
+    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
+           (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
+           kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
+           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
+           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
+}
+
+/* The rank that a message says it is from, whole or not; 0 where it does not say. */
+static int specdec__wire_sender(const unsigned char *message, size_t size)
+{
+    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
+}
+
+/* Words of orders that are read one after the other. */
+typedef struct specdec__wire_reader {
+    const unsigned char *at;
+    int left, bad;
+} specdec__wire_reader;
+
+static uint32_t specdec__wire_word(specdec__wire_reader *in)
+{
+    uint32_t word = 0;
+
+    if (in->left < 1) {
+        in->bad = 1;
+    } else {
+        word = specdec__wire_get(in->at, 0);
+        in->at += 4;
+        in->left--;
+    }
+    return word;
+}
+
+/* An integer in [low, high]. */
+static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
+{
+    const int value = (int)specdec__wire_word(in);
+
+    in->bad |= value < low || value > high;
+    return in->bad ? low : value;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/config: a cluster's configuration checked, and which layers of the target a rank has.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
+static int specdec__cluster_drafter(const specdec_cluster *cluster)
+{
+    int i = cluster->ranks - 1;
+
+    while (i > 0 && cluster->layers[i])
+        i--;
+    return i;
+}
+
+/* Whether this is a rank that only drafts. */
+static int specdec__cluster_drafts(const specdec_cluster *cluster)
+{
+    return cluster->rank && cluster->rank == specdec__cluster_drafter(cluster);
+}
+
+/* Leaves a model the layers that a rank has. */
+static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
+{
+    const int drafter = specdec__cluster_drafter(cluster);
+    int i, sum = 0;
+
+    if (m->architecture->reads)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+    for (i = 0; i < cluster->ranks; i++) {
+        m->first += i < cluster->rank ? cluster->layers[i] : 0;
+        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
+                                                                                         : m->all + 1;
+        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
+                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
+                                 m->all);
+    }
+    m->layers = cluster->layers[cluster->rank];
+    m->bare = cluster->rank > 0;
+    return SPECDEC_OK;
+}
+
+/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
+   the target, of which it has nothing. */
+static specdec_result specdec__cluster_make_drafter(specdec_config *c, specdec_error *error)
+{
+    if (!specdec__source_given(&c->draft))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
+                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
+    c->target = c->draft;
+    c->drafting = SPECDEC_DRAFT_MODEL;
+    c->rule = SPECDEC_RULE_COUPLED;
+    c->policy = SPECDEC_POLICY_DYNAMIC;
+    c->async = c->logprobs = 0;
+    memset(&c->heads, 0, sizeof c->heads);
+    return SPECDEC_OK;
+}
+
+/* What goes together with a rank that only drafts. */
+static specdec_result specdec__cluster_check_drafter(const specdec_config *c, specdec_error *error)
+{
+    if (!SPECDEC__OS_THREADS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
+    if (c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
+                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
+    return SPECDEC_OK;
+}
+
+/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
+static specdec_result specdec__cluster_check(specdec_config *c, specdec_error *error)
+{
+    const specdec_cluster *cluster = c->cluster;
+    specdec_result result;
+
+    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
+        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
+                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
+    if (specdec__cluster_drafter(cluster) && (result = specdec__cluster_check_drafter(c, error)) != SPECDEC_OK)
+        return result;
+    if (specdec__cluster_drafts(cluster))
+        return specdec__cluster_make_drafter(c, error);
+    if (c->target.model || c->target.copy)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
+                             "each rank opens its part of it");
+    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
+                             "in a cluster");
+    if (cluster->rank) {
+        c->drafting = SPECDEC_DRAFT_OFF;
+        memset(&c->draft, 0, sizeof c->draft);
+        memset(&c->heads, 0, sizeof c->heads);
+    }
+    if (cluster->ranks == 1) /* has all layers */
+        c->cluster = NULL;
+    return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/link: messages sent and received, and a rank that fails.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
+
+/* The rank with layers that is so many, 1 or -1, from a rank. */
+static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
+{
+    return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
+}
+
+/* The last rank with layers. */
+static int specdec__link_last(const specdec__link *link)
+{
+    return specdec__link_stage_at(link, link->cluster.ranks, -1);
+}
+
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
+
+/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+static void specdec__link_give_up(specdec__link *link)
+{
+    SPECDEC__STORE(&link->stop, 1);
+    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
+}
+
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
+
+/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
+   do. */
+static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!rank || rank != link->drafter || own == rank || (!own && !link->met))
+        return 0;
+    if (link->lost)
+        return 1;
+    link->lost = 1;
+    if (!own) {
+        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
+        specdec__link_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
+    }
+    link->lost = 2;
+    return 1;
+}
+
+/* Sends a message, of whose header the rest is filled in. */
+static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
+                               int floats)
+{
+    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
+    const int urgent = kind >= SPECDEC__WIRE_READY;
+
+    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put(message, SPECDEC__WIRE_KIND,
+                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
+    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent[to]++);
+    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
+    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
+    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
+    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
+    if ((link->lost == 2 && to == link->drafter) ||
+        link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
+        specdec__link_lose(link, to, "it cannot be reached"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Sends an urgent message of up to two words, or with a text, to a rank. */
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    const size_t length = text ? strlen(text) : 0;
+
+    memset(message, 0, sizeof message);
+    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
+    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
+    if (text)
+        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
+    specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
+}
+
+/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+static void specdec__link_alive(specdec__link *link, int to)
+{
+    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
+
+    if (!to && link->loaded && !link->progress[0].started)
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    else
+        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
+                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
+}
+
+/* The same to all others. */
+static void specdec__link_alive_all(specdec__link *link)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link))
+            specdec__link_alive(link, i);
+}
+
+/* An urgent message to all others whom it concerns. */
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_DOOM || i != link->drafter))
+            specdec__link_urgent(link, i, kind, run, 0, text);
+}
+
+/* What a rank has sent makes no sense. */
+static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
+{
+    if (link->failed.code || specdec__link_lose(link, rank, what))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Notes that a run is doomed: it ends between two layers, if it is under way. */
+static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
+{
+    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
+    if (run == link->run)
+        SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Another rank has given up. */
+static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+{
+    const uint32_t length = specdec__wire_get(words, 0);
+
+    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
+                  length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
+    SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
+static void specdec__guess_forget(specdec__guessed *known)
+{
+    known->epoch++;
+    known->news = 1;
+}
+
+/* The guess with a number; NULL: it is not known, or not any more. */
+static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+{
+    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+
+    return number && guess->number == number ? guess : NULL;
+}
+
+/* A guess takes its place, in that of an old one. */
+static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+{
+    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+
+    memset(guess, 0, sizeof *guess);
+    guess->number = number;
+    guess->token = (int32_t)(word & 0xffffff);
+    guess->share = (unsigned char)(word >> 24);
+}
+
+/* One more time that something took; pauses count little. */
+static void specdec__guess_see(double *mean, double seconds)
+{
+    seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
+    *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
+}
+
+/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
+static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+{
+    const double now = specdec__os_seconds();
+
+    if (begun && begun == text->told)
+        specdec__guess_see(&link->late, now - text->told_at);
+    if (!begun)
+        specdec__guess_see(&link->pace, now - link->guessed_at);
+    link->guessed_at = now;
+}
+
+/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
+   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
+   sense. */
+static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+{
+    specdec__wire_reader in = {words, count, 0};
+    const int view = specdec__wire_int(&in, 0, link->view_count - 1);
+    const uint32_t epoch = specdec__wire_word(&in);
+    const int begun = specdec__wire_int(&in, 0, 1 << 30);
+    uint32_t number = specdec__wire_word(&in);
+    specdec__guessed *text = &link->guessed[view];
+    const int late = (int32_t)(number - link->guess_next) < 0;
+    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
+    int lost = 0;
+
+    if (counts)
+        specdec__guess_time(link, text, begun);
+    if (counts && begun) {
+        text->root = number - 1;
+        text->count = begun;
+        specdec__guess_put(link, text->root, 0);
+    }
+    while (!in.bad && in.left) {
+        const uint32_t head = specdec__wire_word(&in), first = number;
+        int children = (int)(head & 15);
+        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+
+        in.bad |= !children || children > in.left || !(head >> 4);
+        for (; !in.bad && children; children--, number++) {
+            const uint32_t word = specdec__wire_word(&in);
+
+            if (counts && parent)
+                specdec__guess_put(link, number, word);
+        }
+        if (counts && parent && parent->number == first - (head >> 4)) {
+            parent->first = first;
+            parent->count = (unsigned char)(number - first);
+        }
+        lost |= !parent;
+    }
+    link->guess_next = late ? link->guess_next : number;
+    if (counts && lost)
+        specdec__guess_forget(text);
+    link->fresh |= counts;
+    return !in.bad;
+}
+
+/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
+   that says anything come to an end. */
+static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+{
+    specdec__wire_progress *p = &link->progress[rank];
+    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
+    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
+    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
+
+    p->started |= !(first & SPECDEC__WIRE_LOADING);
+    if ((int32_t)(sent - p->sent) > 0)
+        p->sent = sent;
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+        return;
+    p->run = run;
+    p->layer = layer;
+    link->waited = 0;
+}
+
+/* An urgent message has come. */
+static void specdec__link_hear(specdec__link *link, const unsigned char *message)
+{
+    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
+    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
+
+    link->heard[rank] = specdec__os_seconds();
+    if (words < 2) {
+        specdec__link_nonsense(link, rank, "an urgent message of no words");
+        return;
+    }
+    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
+    switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
+    case SPECDEC__WIRE_READY:
+        link->waited = link->is_ready[rank] ? link->waited : 0;
+        link->ready += !link->is_ready[rank];
+        link->is_ready[rank] = 1;
+        if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
+            !link->failed.code) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
+                          "%d", rank, specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+        break;
+    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
+    case SPECDEC__WIRE_DONE:
+        link->done = run;
+        link->stage = 1e-6 * specdec__wire_get(first, 0);
+        break;
+    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_GUESSES:
+        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+            specdec__link_nonsense(link, rank, "guesses that make no sense");
+        break;
+    default: break;
+    }
+}
+
+/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
+   time. */
+static void specdec__link_listen(specdec__link *link, int rank, double now)
+{
+    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
+    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
+
+    if (rank == specdec__link_rank(link) || !(now - since > most) ||
+        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
+                  (int)(1000 * (now - since)));
+    specdec__link_give_up(link);
+}
+
+/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+static void specdec__link_watch(specdec__link *link)
+{
+    const double now = specdec__os_seconds(), silence = link->cluster.silence;
+    int i;
+
+    if (!(silence > 0) || link->failed.code)
+        return;
+    link->begun = link->begun > 0 ? link->begun : now;
+    if (now - link->beaten > silence / 8) {
+        link->beaten = now;
+        specdec__link_alive_all(link);
+    }
+    for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
+        specdec__link_listen(link, i, now);
+}
+
+/* Ends a rank that serves, once specdec_cancel was called. */
+static void specdec__link_heed(specdec__link *link)
+{
+    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_give_up(link);
+}
+
+/* Reads what is urgent. */
+static void specdec__link_poll(specdec__link *link)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    size_t size;
+
+    while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
+        if (link->failed.code)
+            return;
+        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_hear(link, message);
+        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
+                          specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+    }
+    specdec__link_heed(link);
+    specdec__link_watch(link);
+}
+
+/* The rank whose messages this one receives that are not urgent. */
+static int specdec__link_before(const specdec__link *link)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!own)
+        return specdec__link_last(link);
+    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
+}
+
+/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
+   was sent, as ALIVE says. */
+static int specdec__link_awaits(const specdec__link *link)
+{
+    if (specdec__link_rank(link))
+        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
+    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
+}
+
+/* The rank that keeps rank 0 waiting, and what it has not done. */
+static int specdec__link_culprit(const specdec__link *link, const char **what)
+{
+    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
+    int i;
+
+    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
+        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
+                      : !link->is_ready[i])
+            break;
+    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
+    return i;
+}
+
+/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+static void specdec__link_stall(specdec__link *link)
+{
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
+    const char *what;
+    int rank;
+
+    if (own) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
+                      specdec__link_before(link), own, ms);
+    } else {
+        rank = specdec__link_culprit(link, &what);
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
+                      ms);
+    }
+    specdec__link_give_up(link);
+}
+
+/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
+   progress; pauses of the rank itself count little. */
+static void specdec__link_wait(specdec__link *link, double seconds)
+{
+    const int awaits = specdec__link_awaits(link);
+    double now, took;
+
+    link->cluster.wait(link->cluster.user_data, seconds);
+    now = specdec__os_seconds();
+    took = now - link->waited_at;
+    link->waited_at = now;
+    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
+    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
+        !link->failed.code)
+        specdec__link_stall(link);
+}
+
+/* While the model loads, one more of its matrices is repacked. */
+static void specdec__link_load(specdec__link *link)
+{
+    link->layer++;
+    specdec__link_poll(link);
+}
+
+/* Between two layers. */
+static void specdec__link_between(specdec__context *c)
+{
+    specdec__link *link = (specdec__link *)c->link;
+
+    if (link->cluster.layer)
+        link->cluster.layer(link->cluster.user_data, c->n);
+    link->layer++;
+    specdec__link_poll(link);
+}
+
+/* The next message of a rank, in link->in. Returns 0 while there is none. */
+static int specdec__link_receive(specdec__link *link, int rank, int kind)
+{
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
+    uint32_t is;
+
+    if (!size || link->failed.code)
+        return 0;
+    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
+             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
+             : SPECDEC__WIRE_KINDS << 8;
+    link->heard[rank] = specdec__os_seconds();
+    if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
+        link->progress[rank].started = 1;
+        link->waited = 0;
+        return 1;
+    }
+    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
+    return 0;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/orders: orders, as rank 0 gives them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Sends the orders that wait, with rows of x behind them. */
+static void specdec__link_flush(specdec__link *link, int rows)
+{
+    const specdec__context *c = link->context;
+    const int floats = rows ? c->model->embedding : 0;
+    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    int i;
+
+    for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
+        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
+    if (link->words && !link->failed.code) {
+        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
+                           link->out, link->words, rows, floats);
+    }
+    link->words = 0;
+}
+
+/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
+{
+    unsigned char *at;
+
+    if (link->words + 1 + count > link->most_words)
+        specdec__link_flush(link, 0);
+    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
+    link->words += 1 + count;
+    return at + 4;
+}
+
+/* The number of a view. */
+static int specdec__link_view(const specdec__link *link, const specdec__view *view)
+{
+    int i = 0;
+
+    while (i < link->view_count - 1 && link->views[i] != view)
+        i++;
+    return i;
+}
+
+/* The engine has done something to a view of the target: the others shall, too. */
+static void specdec__link_tell(void *listener, const specdec__kv_news *news)
+{
+    specdec__link *link = (specdec__link *)listener;
+    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
+    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
+    int i;
+
+    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
+    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 2, (uint32_t)news->a);
+    specdec__wire_put(to, 3, (uint32_t)news->b);
+    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
+    link->renumbers = commits ? 0 : link->renumbers;
+}
+
+/* Tells the other ranks that a run is doomed. */
+static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
+{
+    if (!flight->back && !flight->doomed)
+        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
+    flight->doomed = 1;
+}
+
+static void specdec__link_land(specdec__link *link)
+{
+    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
+}
+
+/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+static void specdec__link_sweep(specdec__link *link)
+{
+    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
+        specdec__link_land(link);
+}
+
+/* Nobody waits for a run any more. */
+static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+{
+    specdec__link_doom(link, flight);
+    flight->left = 1;
+    specdec__link_sweep(link);
+}
+
+/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+static int specdec__link_answer(specdec__link *link)
+{
+    specdec__wire_flight *flight = &link->flights[0];
+    const int last = specdec__link_last(link);
+    double longest;
+    uint32_t rows;
+
+    specdec__link_sweep(link);
+    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+        return 0;
+    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
+        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
+        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
+        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        specdec__link_nonsense(link, last, "states that were not asked for");
+        return 0;
+    }
+    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
+    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->back = 1;
+    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
+    if (!flight->rows)
+        specdec__link_land(link);
+    specdec__link_sweep(link);
+    return 1;
+}
+
+/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
+   machine, and is not cancelled. */
+static void specdec__link_output(specdec__link *link)
+{
+    specdec__context *c = link->context;
+    const int count = link->flights[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int *cancel = c->pool->cancel, never = 0, i;
+
+    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
+        c->rows[i] = i;
+    }
+    c->row_count = count;
+    c->pool->cancel = &never;
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    c->pool->cancel = cancel;
+}
+
+/* The oldest run, which is back, is taken: its rows become logits. */
+static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
+{
+    const specdec__wire_flight flight = link->flights[0];
+    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
+
+    if (!result) {
+        specdec__link_output(link);
+        result = specdec__forward_sound(link->context, 0, flight.rows, error);
+    } else {
+        specdec__fail(error, result, "cancelled");
+    }
+    specdec__link_land(link);
+    return result;
+}
+
+/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+static int specdec__link_cancelled(const specdec__link *link)
+{
+    const specdec__batch *batch = link->context->batch;
+    int i;
+
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+        return 1;
+    for (i = batch->done; i < batch->n; i++)
+        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            return 1;
+    return 0;
+}
+
+/* Whether any sequence was cancelled. */
+static int specdec__link_any_cancelled(const specdec__link *link)
+{
+    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
+
+    for (i = 0; i < link->view_count; i++)
+        any |= SPECDEC__LOAD(link->cancels[i]);
+    return any;
+}
+
+/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
+   before it are taken, as nobody waits for them. */
+static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
+{
+    specdec__wire_flight *last;
+
+    for (;;) {
+        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
+            continue;
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+        if (!link->flight_count || link->flights[0].run > run)
+            return SPECDEC_OK;
+        last = &link->flights[link->flight_count - 1];
+        if (link->flights[0].run == run && link->flights[0].back)
+            break;
+        if (specdec__link_cancelled(link)) {
+            if (last->run == run && last->rows)
+                specdec__link_leave(link, last);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
+    return specdec__link_take_in(link, error);
+}
+
+/* The order for the batch that the context has prepared. */
+static void specdec__link_play(specdec__link *link)
+{
+    const specdec__context *c = link->context;
+    const specdec__batch *batch = c->batch;
+    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
+    int i;
+
+    specdec__wire_put(to, 0, ++link->run);
+    specdec__wire_put(to, 1, 0);
+    specdec__wire_put(to, 2, 0);
+    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 4, (uint32_t)c->n);
+    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
+        const int wanted = !batch->wanted || batch->wanted[i];
+
+        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
+        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
+        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
+    }
+}
+
+/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
+   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
+   their way. */
+static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
+{
+    specdec__link *link = (specdec__link *)c->link;
+    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
+    specdec__wire_flight *flight;
+    double now;
+
+    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
+        specdec__link_await(link, link->flights[0].run, NULL);
+    if (!link->flying && specdec__link_cancelled(link))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_play(link);
+    specdec__link_flush(link, c->model->layers ? c->n : 0);
+    if (link->failed.code)
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    flight = &link->flights[link->flight_count++];
+    memset(flight, 0, sizeof *flight);
+    flight->run = link->run;
+    flight->rows = c->row_count;
+    now = specdec__os_seconds();
+    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
+    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
+}
+
+/* Of a rank behind which nobody goes on, and of rank 0. */
+static const specdec__forward_hooks specdec__link_hooks[] = {{specdec__link_between, NULL},
+                                                             {specdec__link_between, specdec__link_run}};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/rank: orders, as other ranks carry them out.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
+{
+    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
+}
+
+static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_unreserve(n->view, &link->context->kv);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__context *c = link->context;
+    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (n->path[i] <= (i ? n->path[i - 1] : -1))
+            return 0;
+    if (n->a > link->length - n->view->length ||
+        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
+        return 0;
+    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
+        return 0;
+    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
+    if (!known)
+        specdec__view_commit(n->view, &c->kv, n->path, n->a);
+    return 1;
+}
+
+static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_truncate(n->view, &link->context->kv, n->a);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
+{
+    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
+        return 0;
+    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
+    link->nodes = 0;
+    return 1;
+}
+
+static const struct {
+    int (*obey)(specdec__link *link, const specdec__kv_news *news);
+} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                            {specdec__obey_truncate}, {specdec__obey_share}};
+
+/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    const int commits = kind == SPECDEC__KV_COMMIT;
+    specdec__kv_news news;
+    int other, count, i;
+
+    news.kind = kind;
+    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
+    other = specdec__wire_int(in, -1, link->view_count - 1);
+    news.other = other < 0 ? NULL : link->views[other];
+    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
+    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
+    news.renumbers = specdec__wire_int(in, 0, c->most);
+    news.path = c->path;
+    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
+    if (in->bad || in->left != count || count > c->most)
+        return 0;
+    for (i = 0; i < count; i++)
+        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
+    return !in->bad && specdec__obey_table[kind].obey(link, &news);
+}
+
+/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
+{
+    const specdec__context *c = link->context;
+
+    for (; node >= 0; node = c->parents[node]) {
+        const int parent = c->parents[node];
+
+        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
+            return 0;
+    }
+    return 1;
+}
+
+/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    int i, mixed = 0, view = 0;
+
+    for (i = done; i < done + n; i++) {
+        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
+        c->parents[i] = specdec__wire_int(in, -1, i - 1);
+        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
+        c->wanted[i] = (unsigned char)(view & 1);
+        view >>= 1;
+        c->views[i] = link->views[view];
+        mixed |= i > done && c->views[i] != c->views[i - 1];
+        if (in->bad || (done && (mixed || view != link->flown)) ||
+            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
+            return 0;
+    }
+    for (i = 0; i < done; i++)
+        c->views[i] = link->views[view];
+    link->flown = mixed ? -1 : view;
+    return 1;
+}
+
+/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
+   that came, or NULL. Returns 0 when it makes no sense. */
+static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
+{
+    specdec__context *c = link->context;
+    const int width = c->model->embedding, n = batch->n - batch->done;
+    const double start = specdec__os_seconds();
+    specdec_error error;
+    specdec_result result;
+    int i;
+
+    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+    for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
+    SPECDEC__STORE(&link->stop, 0);
+    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
+    if (!result && !*empty)
+        result = specdec__forward_sound(c, 0, n, &error);
+    *empty |= result == SPECDEC_ERROR_CANCELLED;
+    if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
+        link->failed = error;
+        specdec__link_give_up(link);
+    }
+    if (link->failed.code)
+        return 0;
+    link->runs++;
+    link->run_nodes += n;
+    link->kept_nodes += *empty ? 0 : n;
+    link->layer = (uint32_t)c->model->layers;
+    link->stage = specdec__os_seconds() - start;
+    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    return 1;
+}
+
+/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+{
+    specdec__context *c = link->context;
+    const unsigned char *x;
+    const uint32_t run = specdec__wire_word(in);
+    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
+    const int done = specdec__wire_int(in, 0, link->nodes);
+    const int n = specdec__wire_int(in, 1, c->most - done);
+    specdec__batch batch;
+
+    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
+        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        return 0;
+    link->run = run;
+    link->layer = 0;
+    link->longest = 1e-6 * longest;
+    link->nodes = done + n;
+    if (doomed)
+        specdec__link_hear_doom(link, run);
+    x = rows ? in->at : NULL;
+    batch = specdec__forward_batch(c, done, done + n);
+    batch.wanted = c->wanted;
+    return specdec__link_stage(link, &batch, x, empty);
+}
+
+/* Microseconds of the run on the slowest rank so far. */
+static uint32_t specdec__link_longest(const specdec__link *link)
+{
+    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+}
+
+/* The last rank's answer to a run: the rows that are wanted, or none. */
+static void specdec__link_reply(specdec__link *link, int empty)
+{
+    const specdec__context *c = link->context;
+    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
+    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int i;
+
+    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
+        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
+    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
+}
+
+/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+static void specdec__link_pass(specdec__link *link, int played, int empty)
+{
+    specdec__context *c = link->context;
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+
+    if (!specdec__model_ends(c->model)) {
+        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
+        if (played >= 0) {
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
+        }
+        link->words = words;
+        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
+    } else if (played >= 0) {
+        specdec__link_reply(link, empty);
+    }
+    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
+}
+
+/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
+   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
+{
+    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
+    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in;
+    int sane = 1;
+
+    in.at = order + 4;
+    in.left = (int)(head >> 8);
+    in.bad = 0;
+    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
+        return 0;
+    at += 1 + in.left;
+    if (kind == SPECDEC__WIRE_PLAY) {
+        *played = at - 1 - in.left;
+        sane = at == words && specdec__obey_play(link, &in, rows, empty);
+    } else if (kind == SPECDEC__WIRE_END) {
+        link->ended = 1;
+    } else {
+        sane = specdec__obey_news(link, (int)kind, &in);
+    }
+    return sane ? 1 + (int)(head >> 8) : 0;
+}
+
+/* Obeys all orders of a message, and passes it on. */
+static void specdec__link_obey(specdec__link *link)
+{
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
+    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
+    int played = -1, empty = 0;
+
+    for (; took && at < words; at += took)
+        took = specdec__link_obey_order(link, at, words, &played, &empty);
+    if (!took || (rows && played < 0))
+        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
+                               "orders that make no sense");
+    else
+        specdec__link_pass(link, played, empty);
+}
+
+/* Obeys the rank before this one until that is told to end, or until something fails. */
+static specdec_result specdec__link_serve(specdec__link *link)
+{
+    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
+    double start;
+
+    while (!link->ended) {
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return link->failed.code;
+        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
+            if (!link->failed.code)
+                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+            continue;
+        }
+        start = specdec__os_seconds();
+        specdec__link_obey(link);
+        link->working += specdec__os_seconds() - start;
+    }
+    return SPECDEC_DONE;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/guesses: draft tokens of a rank that drafts, as rank 0 keeps them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Sends an order to the draft rank: (view, epoch, words...). */
+static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
+{
+    unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
+    unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
+    int i;
+
+    if (link->failed.code || link->lost)
+        return;
+    memset(message, 0, 4 * SPECDEC__WIRE_HEAD);
+    specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
+    specdec__wire_put(to, 1, (uint32_t)view);
+    specdec__wire_put(to, 2, link->guessed[view].epoch);
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, 3 + i, words[i]);
+    specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
+}
+
+/* Tells the draft rank what it does not know of a text's first count tokens. */
+static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
+{
+    specdec__guessed *known = &link->guessed[view];
+    uint32_t words[1 + SPECDEC__WIRE_TOKENS];
+    int i;
+
+    while (!link->lost && (known->told < count || known->news)) {
+        const int n = specdec__max_int(specdec__min_int(count - known->told, SPECDEC__WIRE_TOKENS), 0);
+
+        words[0] = (uint32_t)known->told;
+        for (i = 0; i < n; i++)
+            words[1 + i] = (uint32_t)text[known->told + i];
+        known->told += n;
+        known->told_at = specdec__os_seconds();
+        known->news = 0;
+        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
+    }
+}
+
+/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
+static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
+{
+    specdec__guessed *known = &link->guessed[view];
+
+    if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
+        return;
+    memcpy(known->sampling, sampling, sizeof known->sampling);
+    known->epoch++;
+    known->count = 0;
+    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
+}
+
+/* Only the first length tokens of a text stay what they are. */
+static void specdec__guess_cut(specdec__link *link, int view, int length)
+{
+    specdec__guessed *known = &link->guessed[view];
+
+    if (known->told <= length)
+        return;
+    known->told = length;
+    known->epoch++;
+    known->count = 0;
+    known->news = 1;
+    if (!length)
+        specdec__guess_tell(link, view, NULL, 0);
+}
+
+/* A text, of which nothing is known, begins with the first length tokens of another one. */
+static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
+{
+    specdec__guessed *known = &link->guessed[view];
+    uint32_t words[2];
+
+    words[0] = (uint32_t)other;
+    words[1] = (uint32_t)specdec__min_int(length, link->guessed[other].told);
+    known->told = (int)words[1];
+    known->epoch++;
+    known->count = known->news = 0;
+    specdec__guess_tell(link, other, NULL, 0);
+    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
+}
+
+/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
+   another way. */
+static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
+{
+    specdec__guessed *known = &link->guessed[view];
+    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
+    uint32_t i;
+
+    if (!guess && known->count)
+        specdec__guess_forget(known);
+    for (; guess && known->count && known->count < count; guess = child) {
+        if (!guess->count)
+            return NULL;
+        for (i = 0, child = NULL; i < guess->count && !child; i++) {
+            child = specdec__guess_at(link, guess->first + i);
+            if (!child)
+                specdec__guess_forget(known);
+            child = child && child->token == text[known->count] ? child : NULL;
+        }
+        known->count = child ? known->count + 1 : 0;
+        known->root = child ? child->number : 0;
+    }
+    return guess && known->count == count ? guess : NULL;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/meet: ranks find each other, compare their files and part.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
+   keys are stored, and how many; who has which layers. */
+static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
+                                          const specdec_cluster *cluster)
+{
+    const specdec__bytes file = c->model->gguf.file;
+    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
+    const size_t step = (file.size - head) / 256 + 1;
+    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
+    unsigned char numbers[6 * 4];
+    size_t at;
+    int i;
+
+    for (at = head; at < file.size; at += step)
+        hash = specdec__hash(hash, file.data + at, 1);
+    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
+    specdec__wire_put(numbers, 1, (uint32_t)room->views);
+    specdec__wire_put(numbers, 2, (uint32_t)room->length);
+    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
+    specdec__wire_put(numbers, 4, (uint32_t)room->most);
+    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
+    hash = specdec__hash(hash, numbers, sizeof numbers);
+    for (i = 0; i < cluster->ranks; i++) {
+        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
+        hash = specdec__hash(hash, numbers, 4);
+    }
+    return hash;
+}
+
+/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
+   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
+static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
+{
+    unsigned char numbers[2 * 4];
+    uint64_t hash;
+    uint32_t id, most = 1;
+
+    specdec__wire_put(numbers, 0, (uint32_t)texts);
+    specdec__wire_put(numbers, 1, (uint32_t)length);
+    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
+    while (most <= vocab->count / 2)
+        most *= 2;
+    for (id = 0; id < most && id < vocab->count; id++) {
+        const specdec__bytes text = specdec__vocab_text(vocab, id);
+
+        hash = specdec__hash(hash, text.data, text.size);
+    }
+    return hash;
+}
+
+/* Takes what rank 0 needs to know of a draft rank. */
+static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
+{
+    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
+    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
+    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+
+    if (!link)
+        return;
+    link->guessed = guessed;
+    link->guesses = guesses;
+    link->guess_count = count;
+}
+
+/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
+static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
+                                         specdec__arena *arena)
+{
+    const int most_words = 2 * (8 + 3 * room->most) + 256;
+    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
+    specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
+    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
+    unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
+    const int drafter = specdec__cluster_drafter(cluster);
+
+    if (!cluster->rank && drafter)
+        specdec__link_take_guesses(link, room, arena);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return NULL;
+    link->drafter = drafter;
+    link->cluster = *cluster;
+    link->context = c;
+    link->views = views;
+    link->cancels = cancels;
+    link->view_count = room->views;
+    link->length = room->length;
+    link->in = in;
+    link->out = out;
+    link->room = bytes;
+    link->most_words = most_words;
+    link->fingerprint = specdec__link_fingerprint(c, room, cluster);
+    c->link = link;
+    c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last(link)];
+    if (c->hooks->beyond) {
+        c->kv.tell = specdec__link_tell;
+        c->kv.listener = link;
+    }
+    return link;
+}
+
+/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
+static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
+{
+    const int others = link->cluster.ranks - 1;
+
+    link->loaded = 1;
+    link->layer = 0;
+    if (specdec__link_rank(link)) {
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    } else {
+        while (link->ready < others && !link->failed.code) {
+            specdec__link_poll(link);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
+                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
+        }
+        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
+            specdec__link_give_up(link);
+        specdec__link_alive_all(link);
+        link->met = 1;
+    }
+    return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
+}
+
+/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+static void specdec__link_end(specdec__link *link)
+{
+    if (link->failed.code || link->ended)
+        return;
+    if (specdec__link_rank(link)) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
+        specdec__link_give_up(link);
+    } else {
+        if (link->drafter)
+            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+        if (specdec__link_last(link))
+            specdec__link_order(link, SPECDEC__WIRE_END, 0);
+        specdec__link_flush(link, 0);
+    }
+    link->ended = 1;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/ranks: the lane of rank 0, on which several runs are on their way over the ranks.
+ * ================================================================================================================== */
+
+/* The lane of a target whose layers lie on several ranks. */
+typedef struct specdec__ranks {
+    specdec__pipe pipe;
+    specdec__stage stage; /* that of rank 0 */
+    specdec__link *link;
+    specdec_error error;  /* of a run that did not get beyond it */
+} specdec__ranks;
+
+SPECDEC__FOR_SIZE
+
+/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
+static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    const double start = specdec__os_seconds();
+    specdec__wire_flight *flight;
+    specdec_result result;
+
+    ranks->stage.view = &pipe->text->view;
+    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->flying = 1;
+    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
+    link->flying = 0;
+    pipe->full = ranks->stage.failed;
+    if (order->kind != SPECDEC__ORDER_RUN)
+        return;
+    link->own = specdec__os_seconds() - start;
+    if (!result)
+        return;
+    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
+    memset(flight, 0, sizeof *flight);
+    flight->rows = flight->back = 1;
+    flight->result = result;
+}
+
+static int specdec__ranks_state(specdec__ranks *ranks)
+{
+    specdec__link *link = ranks->link;
+    int state = SPECDEC__PIPE_IDLE;
+
+    while (specdec__link_answer(link))
+        continue;
+    specdec__link_poll(link);
+    if (link->failed.code)
+        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
+    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
+    if (link->flight_count && link->flights[0].back)
+        state |= SPECDEC__PIPE_BACK;
+    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
+    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
+        state |= SPECDEC__PIPE_TAKES;
+    return state;
+}
+
+static int specdec__ranks_look(specdec__pipe *pipe, int until)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+
+    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
+    for (;;) {
+        const int state = specdec__ranks_state(ranks);
+        const double now = specdec__os_seconds();
+        double pause = SPECDEC__WIRE_PAUSE;
+
+        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
+            return state;
+        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
+            pause = pipe->takes - now;
+        if (pipe->wake > 0 && pipe->wake - now < pause)
+            pause = pipe->wake - now;
+        if (pause > 0)
+            specdec__link_wait(link, pause);
+    }
+}
+
+/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
+static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    specdec_error unsound;
+    specdec_result result;
+    double start, own;
+
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+        if (specdec__link_any_cancelled(link)) {
+            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
+    if (link->failed.code) {
+        specdec__link_sweep(link);
+        specdec__link_land(link);
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    }
+    pipe->longest = link->flights[0].longest;
+    start = specdec__os_seconds();
+    result = specdec__link_take_in(link, &unsound);
+    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    pipe->longest = own > pipe->longest ? own : pipe->longest;
+    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
+        return specdec__fail(error, result, "%s", unsound.text);
+    return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
+}
+
+static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
+{
+    specdec__link *link = ((specdec__ranks *)pipe)->link;
+
+    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+}
+
+static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
+                                                       specdec__ranks_cancel};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/draft_remote: a draft model on another rank.
+ *
+ *
+ * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
+ * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
+ * for a part of a step.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_afar {
+    const specdec__context *target; /* whose link remembers what has come */
+    int vocab;                      /* of the target: other tokens are not proposed */
+    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
+    int capacity;
+    double until;                   /* by the clock: guesses are waited for; 0: they are not */
+} specdec__draft_afar;
+
+SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
+
+static specdec__link *specdec__draft_afar_link(const specdec__drafter *d)
+{
+    return (specdec__link *)((const specdec__draft_afar *)d->state)->target->link;
+}
+
+static uint32_t *specdec__draft_afar_numbers(const specdec__drafter *d, const specdec__proposal *p)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+
+    return m->numbers + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
+static const specdec__guess *specdec__draft_afar_guess(const specdec__drafter *d, const specdec__proposal *p,
+                                                       int candidate)
+{
+    specdec__link *link = specdec__draft_afar_link(d);
+    const specdec__guess *guess =
+        candidate ? specdec__guess_at(link, specdec__draft_afar_numbers(d, p)[candidate])
+                  : specdec__guess_root(link, p->at, p->text, p->count);
+
+    return guess && guess->count ? guess : NULL;
+}
+
+static int specdec__draft_afar_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+{
+    return specdec__draft_afar_guess(d, p, candidate) != NULL;
+}
+
+/* After the usual time; when twice that is over, nothing is awaited any more. */
+static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__proposal *p)
+{
+    const specdec__link *link = specdec__draft_afar_link(d);
+    const int goes_on = specdec__draft_afar_knows(d, p, 0);
+    const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
+    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
+
+    return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
+}
+
+/* Before guesses behind the root are looked up: how long they are waited for. */
+static void specdec__draft_afar_begin(specdec__drafter *d, const specdec__proposal *p)
+{
+    specdec__draft_afar *m = (specdec__draft_afar *)d->state;
+    const specdec__link *link = specdec__draft_afar_link(d);
+    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
+
+    m->until = specdec__draft_afar_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+}
+
+/* Waits until it is known what may follow a candidate, if that is to be waited for. */
+static void specdec__draft_afar_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    specdec__link *link = specdec__draft_afar_link(d);
+    double left;
+
+    while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
+        specdec__link_wait(link, left);
+        specdec__link_poll(link);
+    }
+}
+
+/* The child of a guess with a rank; NULL: there is none whose token the target has. */
+static const specdec__guess *specdec__draft_afar_child(const specdec__drafter *d, const specdec__guess *guess, int rank)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    const specdec__guess *child =
+        rank <= guess->count ? specdec__guess_at(specdec__draft_afar_link(d), guess->first + (uint32_t)rank - 1) : NULL;
+
+    return child && child->token < m->vocab ? child : NULL;
+}
+
+/* Guesses become the tokens of a tree whose shape is given. */
+static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    int i;
+
+    (void)error;
+    specdec__draft_afar_begin(d, p);
+    for (i = 1; i < p->tree.n; i++) {
+        const int above = p->tree.parents[i];
+        const specdec__guess *parent, *child;
+
+        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
+            specdec__draft_afar_await(d, p, above);
+        parent = specdec__draft_afar_guess(d, p, above);
+        child = parent ? specdec__draft_afar_child(d, parent, p->tree.ranks[i]) : NULL;
+
+        numbers[i] = child ? child->number : 0;
+        p->tokens[i] = child ? child->token : -1;
+    }
+    return SPECDEC_OK;
+}
+
+/* Appends what has come behind a candidate. */
+static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
+{
+    const specdec__guess *guess = specdec__draft_afar_guess(d, p, candidate), *child;
+    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    int i;
+
+    p->extended[candidate] = guess != NULL;
+    for (i = 1; guess && i <= most && (child = specdec__draft_afar_child(d, guess, i)) != NULL; i++) {
+        const int at = p->tree.n++;
+
+        specdec__tree_put(&p->tree, at, candidate, i);
+        p->tokens[at] = child->token;
+        p->depth[at] = p->depth[candidate] + 1;
+        p->share[at] = (float)child->share / 255.0f;
+        p->extended[at] = 0;
+        specdec__draft_afar_numbers(d, p)[at] = child->number;
+    }
+}
+
+static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__proposal *p, int count,
+                                                 specdec_error *error)
+{
+    int i, best = 0;
+
+    (void)error;
+    for (i = 1; i < count; i++)
+        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
+    if (!p->chosen[0])
+        specdec__draft_afar_begin(d, p);
+    specdec__draft_afar_await(d, p, p->chosen[best]);
+    for (i = 0; i < count; i++)
+        specdec__draft_afar_offer(d, p, p->chosen[i]);
+    return SPECDEC_OK;
+}
+
+static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, int root)
+{
+    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    const int known = p->tree.n;
+    int i;
+
+    specdec__draft_reroot(p, root);
+    for (i = root + 1; i < known; i++)
+        if (p->place[i] >= 0)
+            numbers[p->place[i]] = numbers[i];
+    for (p->ran = 0, i = 1; i < p->tree.n; i++)
+        p->ran += p->extended[i];
+}
+
+static void specdec__draft_afar_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    (void)text;
+    specdec__guess_cut(specdec__draft_afar_link(d), at, length);
+}
+
+static void specdec__draft_afar_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__guess_branch(specdec__draft_afar_link(d), at, of, length);
+}
+
+/* That other rank's time. */
+static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    (void)d;
+    (void)target;
+    return 0;
+}
+
+/* It was told. */
+static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int count)
+{
+    (void)d;
+    (void)at;
+    (void)count;
+    return 0;
+}
+
+static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t *text, int count,
+                                     const specdec_sampling *s)
+{
+    specdec__link *link = specdec__draft_afar_link(d);
+    uint32_t words[SPECDEC__GUESS_SAMPLING];
+
+    words[0] = specdec__bits_from_float(s->temperature);
+    words[1] = (uint32_t)s->top_k;
+    words[2] = specdec__bits_from_float(s->top_p);
+    words[3] = specdec__bits_from_float(s->min_p);
+    words[4] = specdec__bits_from_float(s->repetition_penalty);
+    words[5] = (uint32_t)s->repetition_window;
+    words[6] = (uint32_t)s->seed;
+    words[7] = (uint32_t)(s->seed >> 32);
+    specdec__guess_choose(link, at, words);
+    specdec__guess_tell(link, at, text, count);
+}
+
+static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                               specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_afar *m = SPECDEC__TAKE(arena, specdec__draft_afar, 1);
+    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
+
+    (void)error;
+    d->state = m;
+    if (!m)
+        return SPECDEC_OK;
+    m->target = setup->target;
+    m->vocab = setup->target->model->vocab_size;
+    m->numbers = numbers;
+    m->capacity = setup->capacity;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_afar_kind = {
+    0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
+    specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
+    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * ================================================================================================================== */
+
+#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
+#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
+
+/* What a rank that only drafts knows of a text. */
+typedef struct specdec__guesser_text {
+    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
+    uint32_t epoch;    /* that rank 0 is in */
+    int fresh;         /* the root is one of which rank 0 was not told yet */
+    int full;          /* there was no room for guesses behind so many tokens */
+} specdec__guesser_text;
+
+/* What a rank has that only drafts. */
+typedef struct specdec__guesser {
+    specdec__guesser_text *texts; /* (texts) */
+    uint32_t number;         /* of the next guess */
+    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
+    int runs;                /* that were made for it since its turn came */
+} specdec__guesser;
+
+SPECDEC__FOR_SIZE
+
+/* What a rank needs that only drafts. */
+static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
+{
+    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
+    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
+    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
+    int i;
+
+    for (i = 0; i < e->room.views; i++) {
+        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
+
+        if (texts)
+            texts[i].numbers = numbers;
+    }
+    if (!guesser)
+        return;
+    guesser->texts = texts;
+    guesser->number = 1;
+    e->link->guesser = guesser;
+}
 
 static specdec__proposal *specdec__guesser_proposal(const specdec *t)
 {
@@ -34138,7 +34238,7 @@ static void specdec__guesser_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->stays = p->count = 0;
     t->count = count;
-    t->engine->guesser->texts[t->at].full = 0;
+    t->engine->link->guesser->texts[t->at].full = 0;
 }
 
 /* Guesses begin behind the text, or go on where some stayed. */
@@ -34149,7 +34249,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->guesser->texts[t->at].fresh = !p->stays;
+    e->link->guesser->texts[t->at].fresh = !p->stays;
     p->grows = 1;
 }
 
@@ -34158,7 +34258,7 @@ static void specdec__guesser_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    uint32_t *numbers = e->guesser->texts[t->at].numbers;
+    uint32_t *numbers = e->link->guesser->texts[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -34169,7 +34269,7 @@ static void specdec__guesser_settle(specdec *t, int n)
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_fade(e->tune);
-    if (e->guesser->text == t)
+    if (e->link->guesser->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
@@ -34260,9 +34360,9 @@ static void specdec__guesser_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->guesser->texts[view].epoch != epoch)
+        if (e->link->guesser->texts[view].epoch != epoch)
             specdec__guesser_cut(&e->texts[view], e->texts[view].count);
-        e->guesser->texts[view].epoch = epoch;
+        e->link->guesser->texts[view].epoch = epoch;
         sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->texts[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
@@ -34296,7 +34396,7 @@ static void specdec__guesser_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser *g = e->guesser;
+    specdec__guesser *g = e->link->guesser;
     specdec__guesser_text *own = &g->texts[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
@@ -34332,7 +34432,7 @@ static int specdec__guesser_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->guesser->texts[t->at];
+    specdec__guesser_text *own = &e->link->guesser->texts[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -34364,7 +34464,7 @@ static int specdec__guesser_extend(specdec *t)
 /* The next text behind whose last token nothing was guessed yet; NULL: there is none. */
 static specdec *specdec__guesser_next(const specdec__engine *e)
 {
-    const specdec__guesser *g = e->guesser;
+    const specdec__guesser *g = e->link->guesser;
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
@@ -34381,7 +34481,7 @@ static specdec *specdec__guesser_next(const specdec__engine *e)
 /* Goes on with a text: another one when that waits and this one had its turn. Returns 0 when there is none. */
 static int specdec__guesser_work(specdec__engine *e)
 {
-    specdec__guesser *g = e->guesser;
+    specdec__guesser *g = e->link->guesser;
     specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__guesser_next(e);
     int went = g->text && !next && specdec__guesser_extend(g->text);
 
@@ -34423,70 +34523,112 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/work: one step of an engine, whichever kind.
+ * >>cluster/cluster: the table by which an engine reaches the other ranks: all that the rest of the library calls here.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A step of an engine. In a cluster a text that waits for it may be cancelled, whether it takes part or not. */
-static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+/* A draft model is remote where a rank has it alone. */
+static const specdec__drafter_kind *specdec__cluster_kind(const specdec_config *c, const specdec__drafter_kind *kind)
 {
-    if (SPECDEC__CLUSTER && e->link)
-        e->link->caller = t ? &t->cancel : NULL;
-    specdec__pipe_drain(e);
-    if (e->member_count)
-        specdec__engine_draft(e);
-    specdec__engine_reserve(e);
-    if (e->member_count)
-        specdec__engine_run(e, start);
-    if (SPECDEC__CLUSTER && e->link)
-        e->link->caller = NULL;
+    return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_drafter(c->cluster)
+               ? &specdec__draft_afar_kind : kind;
 }
 
-/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
-   has. Errors are those of t; what goes wrong with others they are told by their next call. */
-static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
+/* The link of a rank, and the lane of rank 0. */
+static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 {
-    double start = specdec__os_seconds();
-    specdec_result result = SPECDEC_OK;
+    const specdec_cluster *cluster = e->config.cluster;
+    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
+    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
+    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
+    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
+    int i;
 
-    if (t && t->from_row && e->row_of == t) {
-        specdec__engine_begin_answer(t);
-        return SPECDEC_OK;
+    e->link = link;
+    if (e->remote->drafts)
+        specdec__guesser_take(e, arena);
+    if (!link || arena->used == SIZE_MAX)
+        return;
+    link->hooks = &e->config.hooks;
+    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
+                                                              e->config.context);
+    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
+    if (e->remote->drafts) {
+        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
+        specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
-    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
-        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
-
-        if (t->from_row || specdec__engine_pending(t) > 0)
-            result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
-        if (result)
-            return result;
-        if (t->from_row) {
-            specdec__engine_begin_answer(t);
-            return SPECDEC_OK;
-        }
+    for (i = 0; i < e->room.views; i++) {
+        link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
     }
-    specdec__engine_gather(e, t);
-    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
-        specdec__engine_lead(e);
-        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
-            specdec__engine_turn(e, t, start);
-        if (!t && !e->member_count)
-            return SPECDEC_DONE;
-    }
-    if (t) {
-        result = t->failed;
-        t->failed = SPECDEC_OK;
-    }
-    return result;
+    link->ranks = ranks;
+    ranks->link = link;
+    ranks->stage.context = &e->target;
+    ranks->pipe.node = node;
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
 }
 
-/* A pending cancellation ends one call. */
-static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+/* While weights are repacked, the other ranks hear that this one goes on. */
+static int specdec__cluster_loads(void *user_data, const char *what, int done, int total)
 {
-    t->cancelled = result == SPECDEC_ERROR_CANCELLED;
-    if (t->cancelled)
-        SPECDEC__STORE(&t->cancel, 0);
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    if (e->link)
+        specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
+}
+
+/* Rank 0 finds the others, and has a lane when any of them has layers; the others say that they are ready. */
+static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
+{
+    specdec__link *link = e->link;
+
+    link->ranks->pipe.kind = &specdec__ranks_kind;
+    e->pipe = link->cluster.rank || !specdec__link_last(link) ? NULL : &link->ranks->pipe;
+    return specdec__link_meet(link, &e->config.hooks, error);
+}
+
+/* In a cluster a sequence that waits for a step may be cancelled, whether it takes part or not. */
+static void specdec__cluster_wait(specdec__engine *e, int *cancel) { e->link->caller = cancel; }
+
+/* Obeys rank 0 until that ends; counts what was done. */
+static specdec_result specdec__cluster_serve(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    specdec__link *link = e->link;
+    specdec_result result;
+
+    e->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
+    result = link->guesser ? specdec__guesser_serve(e) : specdec__link_serve(link);
+    t->stats.steps = link->runs;
+    t->stats.drafted = link->run_nodes;
+    t->stats.accepted = link->kept_nodes;
+    t->stats.seconds = link->working;
+    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
+}
+
+static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
+
+/* Of rank 0, of the others that have layers, of one that only drafts. */
+static const specdec__remote specdec__cluster_remotes[] = {
+    {0, specdec__cluster_cut, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, NULL, specdec__cluster_end},
+    {0, specdec__cluster_cut, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, specdec__cluster_serve, specdec__cluster_end},
+    {1, NULL, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, specdec__cluster_serve, specdec__cluster_end}};
+
+/* Checks config.cluster, fits the rest of the configuration to this rank, and chooses the table. */
+static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
+{
+    const specdec_cluster *cluster = e->config.cluster;
+    specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
+
+    if (!result && e->config.cluster)
+        e->remote = &specdec__cluster_remotes[specdec__cluster_drafts(cluster) ? 2 : cluster->rank > 0];
     return result;
 }
 
@@ -34558,7 +34700,7 @@ static specdec_result specdec__check_call(specdec *t, int given)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
-    if (SPECDEC__CLUSTER && t->engine->link && t->engine->link->cluster.rank)
+    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
@@ -34573,13 +34715,22 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
+/* Makes the engine a rank of the cluster that the configuration names. */
+static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
+{
+    if (!SPECDEC__CLUSTER && e->config.cluster)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
+    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+}
+
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
 
     specdec__engine_parts(e, arena);
-    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+    if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
+        (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
@@ -34685,20 +34836,12 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
 
 static specdec_result specdec__call_serve(specdec *t)
 {
-    specdec__link *link = t ? t->engine->link : NULL;
-    specdec_result result;
+    const specdec__remote *remote = t ? t->engine->remote : NULL;
 
-    if (!t || !SPECDEC__CLUSTER || !link || !link->cluster.rank)
-        return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
-                 : SPECDEC_ERROR_ARGUMENT;
-    t->engine->pool.cancel = &link->stop;
-    link->cancel = &t->cancel;
-    result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
-    t->stats.steps = link->runs;
-    t->stats.drafted = link->run_nodes;
-    t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working;
-    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
+    if (!t)
+        return SPECDEC_ERROR_ARGUMENT;
+    return SPECDEC__PIPE && remote && remote->serve ? remote->serve(t)
+               : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
 static specdec_result specdec__call_open(specdec *t, specdec **opened)
@@ -37011,8 +37154,8 @@ void specdec_deinit(specdec *t)
     if (!specdec__enter(t))
         return;
     specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
+    if (SPECDEC__PIPE && t->engine->remote)
+        t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
     for (i = 0; i < t->engine->room.views; i++)
