@@ -18157,8 +18157,7 @@ enum {
     SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
     SPECDEC__PERIOD,
     SPECDEC__OTHERS,
-    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
-                                files that say otherwise are refused */
+    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case */
     SPECDEC__REST_TURNS,     /* OTHER_BASE is said of the rest, where the others have windows, not of the others */
     SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
                                 rest, < 0: they do not rotate */
@@ -18245,7 +18244,8 @@ static const specdec__architecture specdec__architectures[] = {
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
     {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__WINDOW_KEYS, -2}}},
+                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
     {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
                {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
@@ -18865,10 +18865,7 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
-    if (window && m->trait[SPECDEC__WINDOW_KEYS] < 0)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read",
-                             specdec__model_name(m));
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }
@@ -19275,7 +19272,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
         !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
+        (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
     if (alpha > 0 && m->rope_dim > 2)
         m->rope_base *= (float)specdec__exp_double(m->rope_dim / (m->rope_dim - 2.0) *

@@ -239,10 +239,7 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
-    if (window && m->trait[SPECDEC__WINDOW_KEYS] < 0)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read",
-                             specdec__model_name(m));
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }

@@ -71,8 +71,7 @@ enum {
     SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
     SPECDEC__PERIOD,
     SPECDEC__OTHERS,
-    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
-                                files that say otherwise are refused */
+    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case */
     SPECDEC__REST_TURNS,     /* OTHER_BASE is said of the rest, where the others have windows, not of the others */
     SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
                                 rest, < 0: they do not rotate */
@@ -159,7 +158,8 @@ static const specdec__architecture specdec__architectures[] = {
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
     {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__WINDOW_KEYS, -2}}},
+                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
     {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
                {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},

@@ -136,7 +136,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
         !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
+        (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
     if (alpha > 0 && m->rope_dim > 2)
         m->rope_base *= (float)specdec__exp_double(m->rope_dim / (m->rope_dim - 2.0) *
