@@ -255,7 +255,7 @@ static void test_facts(void)
 
         TEST("a file without an epsilon is refused by name");
         m = new_maker(row->name);
-        snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", row->name);
+        snprintf(key, sizeof key, "%s.attention.layer_norm_%sepsilon", row->name, specdec__architecture_trait(row, SPECDEC__LAYER_NORM) ? "" : "rms_");
         maker_remove_pair(m, key);
         CHECK(refused(m, SPECDEC_ERROR_FORMAT) && names(key) && names("is missing"));
         maker_f32(m, key, 1e-5f);

@@ -1309,6 +1309,39 @@ static void test_windowless(void)
     end_maker(m);
 }
 
+/* Which of a model's four layers rotate, as bits. */
+static unsigned turning(const char *architecture, int window)
+{
+    maker *m = (maker *)malloc(sizeof *m);
+    specdec__model model;
+    maker_recipe r;
+    void *memory;
+    unsigned bits = 0;
+    int i;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = architecture;
+    r.layers = 4;
+    r.window = window;
+    maker_begin(m, &r);
+    CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
+    for (i = 0; i < model.layers; i++)
+        bits |= (unsigned)(model.rope_frequency[model.layer[i].rope][0] > 0) << i;
+    free(memory);
+    end_maker(m);
+    return bits;
+}
+
+static void test_resting(void)
+{
+    TEST("layers without a window do not rotate where the others have one, if the architecture says so");
+    CHECK_EQUAL_INT(turning("cohere2", 8), 7);
+    CHECK_EQUAL_INT(turning("exaone4", 8), 7);
+    TEST("an EXAONE 4 without windows rotates everywhere");
+    CHECK_EQUAL_INT(turning("exaone4", 1 << 30), 15);
+    CHECK_EQUAL_INT(turning("smollm3", 0), 7);
+}
+
 /* A model with experts whose key is set to this; value < 0: has no such key. */
 static specdec_result with_experts(const char *key, int value)
 {
@@ -1415,7 +1448,7 @@ static unsigned windowed(maker *m)
 
 static void test_windowed(void)
 {
-    static const struct { const char *architecture; unsigned usual; } kinds[] = {{"gemma2", 0x55}, {"gemma3", 0x5F}, {"phi3", 0x7F}};
+    static const struct { const char *architecture; unsigned usual; } kinds[] = {{"gemma2", 0x55}, {"gemma3", 0x5F}, {"phi3", 0x7F}, {"cohere2", 0x77}, {"exaone4", 0x77}};
     static const uint32_t types[] = {7, 0, 4, 5, 10}; /* bool, u8, u32, i32, u64 */
     static const int widths[] = {1, 1, 4, 4, 8};
     maker *m = (maker *)malloc(sizeof *m);
@@ -1755,7 +1788,7 @@ static void test_refused(void)
 static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
-    {"biases", test_biases}, {"gates", test_gates}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
+    {"biases", test_biases}, {"gates", test_gates}, {"layers", test_layers}, {"windowless", test_windowless}, {"resting", test_resting}, {"windowed", test_windowed},
     {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors}, {"scalings", test_scalings}, {"others", test_others},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 

@@ -41,7 +41,7 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, rotation; out is padded to dim with zeros. */
+/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded to dim with zeros. */
 static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm,
                                   float *partner, float *out)
 {
@@ -52,7 +52,8 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
     memcpy(out, from, (size_t)m->head_dim * sizeof *out);
     for (i = m->head_dim; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
+    norm = m->trait[SPECDEC__JOINT_NORMS] ? NULL : norm;
+    if (norm && !m->trait[SPECDEC__NORM_TURNED])
         c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
     if (m->trait[SPECDEC__NEOX]) {
@@ -65,6 +66,8 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
         }
     }
     c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
+    if (norm && m->trait[SPECDEC__NORM_TURNED])
+        c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
 }
 
 /* By what queries of a row are scaled. */
@@ -623,15 +626,20 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. */
-static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink of
+   a head is one more score, of a key without a value. */
+static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
+    const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)c->model->head_dim;
     const specdec__sums sums = specdec__forward_sums(c, 0, node, from);
     float *out = c->h + (size_t)(node - c->first) * (size_t)c->q + (size_t)from * size, *row = sums.row;
+    int i;
 
-    for (; from < to; from++, row += sums.width, out += size) {
-        c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+    for (i = 0; i < to - from; i++, row += sums.width, out += size) {
+        const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
+
+        c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), c->kv.dim);
         if (c->model->trait[SPECDEC__QUERY_GATES])
             specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
@@ -653,7 +661,7 @@ static void specdec__forward_attend(specdec__context *c, int thread, specdec__un
             specdec__forward_merge(c, 1, node, u->from, u->to);
     }
     for (node = u->first; node < u->last && !apart; node++)
-        specdec__forward_attended(c, node, u->from, u->to);
+        specdec__forward_attended(c, u->layer, node, u->from, u->to);
 }
 
 SPECDEC__FOR_SIZE
@@ -733,7 +741,7 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
 
             for (i = 1; i < by.stretches; i++)
                 specdec__forward_merge(c, i, node, head, head + group);
-            specdec__forward_attended(c, node, head, head + group);
+            specdec__forward_attended(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }

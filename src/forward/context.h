@@ -99,6 +99,8 @@ typedef struct specdec__context {
     float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
                                   while a layer attends, gates of its heads; after a step, states: (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
+    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
+                                  same x; NULL: it does not */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
@@ -169,6 +171,12 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
 #define SPECDEC__APART 16
 
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+
+/* What norms of rows of x are. */
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+{
+    return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
+}
 
 /* Floats between rows of the states that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
@@ -269,6 +277,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->q), reads));
+    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     specdec__context_halves(c, n, arena);

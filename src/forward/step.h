@@ -42,6 +42,8 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.norm = NULL;
     in.rows = NULL;
     in.up = up;
+    in.alone = 0;
+    in.shape = NULL;
     return in;
 }
 
@@ -103,7 +105,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -121,7 +123,7 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -296,7 +298,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     specdec__forward_blend(c, thread);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -316,7 +318,7 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
-                    c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                    specdec__forward_norm(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
                 else
                     memcpy(out, x, width * sizeof *out);
             }

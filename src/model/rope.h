@@ -25,6 +25,7 @@ static void specdec__model_sizes(const specdec__model *m, int *size)
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
+    size[SPECDEC__DIM_HEADS] = m->heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
 }
 
@@ -57,6 +58,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__PARALLEL])
+        layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
 }
 
@@ -79,14 +82,18 @@ static double specdec__yarn_dimension(const specdec__model *m, double turns)
 static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
 {
     double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
-    int i, first, last;
+    const double most = m->rope_dim - 1;
+    int i;
 
     low = low > 0 ? low < m->rope_dim ? low : m->rope_dim : 0;
     high = high > 0 ? high < m->rope_dim ? high : m->rope_dim : 0;
-    first = (int)low;
-    last = specdec__min_int((int)high < high ? (int)high + 1 : (int)high, m->rope_dim - 1);
+    if (!m->trait[SPECDEC__SPLIT_TURNS]) {
+        low = (int)low;
+        high = (int)high < high ? (int)high + 1 : (int)high;
+    }
+    high = high < most ? high : most;
     for (i = 0; i < m->rope_dim / 2; i++) {
-        double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
+        double ramp = (i - low) / (high - low > 0.001 ? high - low : 0.001);
 
         ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
         frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor,
@@ -97,6 +104,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
+    float alpha; /* NTK: the base is as many times larger as the longest wave shall be longer */
     const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
@@ -105,6 +113,7 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
                                         error);
     m->rope_base = specdec__model_base(&r);
+    alpha = specdec__model_float(&r, ".rope.scaling.alpha", 0);
     rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
     rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
@@ -127,8 +136,12 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
         !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
+        (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
+    if (alpha > 0 && m->rope_dim > 2)
+        m->rope_base *= (float)specdec__exp_double(m->rope_dim / (m->rope_dim - 2.0) *
+                                                   specdec__log_double((double)alpha));
     return SPECDEC_OK;
 }
 

@@ -21,7 +21,8 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
     layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     layer->place = m->span_layers[layer->span]++;
     m->span_used[layer->span] = 1;
-    layer->rope = other && m->trait[SPECDEC__OTHER_BASE] != 0 && (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
+    layer->rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
+                          (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
                       ? SPECDEC__ROPE_OTHER
                       : SPECDEC__ROPE;
 }
