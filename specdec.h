@@ -5281,6 +5281,9 @@ typedef struct specdec__softening {
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
+    /* The same of (x - mean(x)) * weight / its root mean square. */ \
+    X(isa, layer_norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, \
+                              float *out)) \
     /* Blocks [from, to) of one row of values -> column c of columns. */ \
     X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
     /* x = x * sigmoid(by), elementwise. */ \
@@ -5289,6 +5292,13 @@ typedef struct specdec__softening {
     X(isa, silu, void, (float *x, const float *by, int count)) \
     X(isa, gelu, void, (float *x, const float *by, int count)) \
     X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
+    /* x = max(x, 0) * by, elementwise: by itself, its square. */ \
+    X(isa, relu, void, (float *x, const float *by, int count)) \
+    /* SwiGLU of gpt-oss: x = g sigmoid(1.702 g) (u + 1) of g = min(x, 7) and u = by, but in [-7, 7]. */ \
+    X(isa, clamped, void, (float *x, const float *by, int count)) \
+    /* xIELU (Huang and Schlag 2024, arXiv 2411.13010), shape (4): a_p, a_n, beta, epsilon. x > 0: a_p x^2 + beta x; \
+       else a_n (e^min(x, epsilon) - 1 - x) + beta x. */ \
+    X(isa, xielu, void, (float *x, const float *shape, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
     /* queries (count <= 4, dim) . keys (dim, 64), floats or half floats -> scores (count, 64), at least those of the \
@@ -5336,7 +5346,10 @@ typedef struct specdec__softening {
     X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
                              double uniform, double *residuals, double *weights))
 
-enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__ACTIVATIONS };
+enum {
+    SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__RELU, SPECDEC__CLAMPED, SPECDEC__XIELU,
+    SPECDEC__ACTIVATIONS
+};
 
 #define SPECDEC__KERNEL_TYPE(isa, name, result, parameters) typedef result specdec__##name##_function parameters;
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
@@ -5367,7 +5380,7 @@ typedef struct specdec__kernels {
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     int half_queries; /* up to so many queries, scores and weigh read half floats; more wait for floats made of them */
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu and so on */
     /* Unpacks blocks*32 values of 16 rows from a tile. */
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
@@ -13280,6 +13293,9 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__SILU] = table->silu; \
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
+        table->activate[SPECDEC__RELU] = table->relu; \
+        table->activate[SPECDEC__CLAMPED] = table->clamped; \
+        table->activate[SPECDEC__XIELU] = table->xielu; \
     } while (0)
 
 #ifdef SPECDEC__AVX512
@@ -18490,13 +18506,13 @@ enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__VECTORS
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
 enum {
-    SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_DIVISOR,
-    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* a cap of 0: none */
+    SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_SCALE,
+    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* all are factors, but for caps, of which 0 is none */
 };
 
 enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, and of the vectors, of heads */
@@ -18520,11 +18536,14 @@ enum {
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
     SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
     SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
+    SPECDEC__LAYER_NORM,     /* norms of x take its mean away (attention.layer_norm_epsilon) */
+    SPECDEC__PARALLEL,       /* attention and feed-forward read the same norm of the same x */
+    SPECDEC__NORM_TURNED,    /* norms of queries and keys, if there are any, are of what RoPE has turned */
     SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
     SPECDEC__PERIOD,
     SPECDEC__OTHERS,
-    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
-                                files that say otherwise are refused */
+    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case */
+    SPECDEC__REST_TURNS,     /* OTHER_BASE is said of the rest, where the others have windows, not of the others */
     SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
                                 rest, < 0: they do not rotate */
     SPECDEC__ROOT_EMBEDDING, /* embeddings are scaled by the root of their size */
@@ -18532,8 +18551,10 @@ enum {
                                 head */
     SPECDEC__CAP_SCORES,     /* soft cap of attention scores if the file does not say */
     SPECDEC__CAP_LOGITS,     /* soft cap of logits if the file does not say */
+    SPECDEC__LOGITS_TIMES,   /* logits are multiplied by logit_scale; otherwise divided */
     SPECDEC__MUST_SAY,       /* bits of the facts that its files must give */
     SPECDEC__ROPE_BASE,      /* of RoPE, if the file does not say; 0: files must say it */
+    SPECDEC__SPLIT_TURNS,    /* YaRN's bounds are not rounded to whole dimensions */
     SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
     SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
                                 are chosen for a token, and how their outputs are weighted: see below */
@@ -18572,7 +18593,7 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
 #define SPECDEC__SCALES \
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
-     SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
+     SPECDEC__BIT(SPECDEC__LOGIT_SCALE))
 
 static const specdec__architecture specdec__architectures[] = {
     {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
@@ -18590,9 +18611,9 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__WIDE_QUERIES, 62}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
-    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
                  {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
-    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
                     {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
@@ -18608,10 +18629,18 @@ static const specdec__architecture specdec__architectures[] = {
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
     {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__WINDOW_KEYS, -2}}},
+                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
     {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
                {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"cohere2", {{SPECDEC__LAYER_NORM, 1}, {SPECDEC__PARALLEL, 1}, {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
+                 {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__OTHER_BASE, -1},
+                 {SPECDEC__REST_TURNS, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
+    {"seed_oss", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
+                  {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
+    {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
@@ -18707,7 +18736,7 @@ enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
-    SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
+    SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
     SPECDEC__DIM_COUNT
 };
 
@@ -18754,7 +18783,8 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
+    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
+    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
@@ -19128,11 +19158,12 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
                              m->head_dim);
     if (m->heads * m->head_dim > most)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", m->heads, m->head_dim);
-    m->epsilon = specdec__model_needed(&r, ".attention.layer_norm_rms_epsilon");
+    m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
+                                                                        : ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon is out of range");
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
     return specdec__model_experts(m, error);
 }
 
@@ -19207,6 +19238,8 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
         if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
+        if (i == SPECDEC__LOGIT_SCALE && !m->trait[SPECDEC__LOGITS_TIMES])
+            m->fact[i] = 1 / m->fact[i];
         if (i == SPECDEC__SCORE_CAP || i == SPECDEC__LOGIT_CAP)
             m->fact[i] = value > 0 ? value : (float)m->trait[i == SPECDEC__SCORE_CAP ? SPECDEC__CAP_SCORES
                                                                                       : SPECDEC__CAP_LOGITS];
@@ -19217,10 +19250,7 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
-    if (window && m->trait[SPECDEC__WINDOW_KEYS] < 0)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read",
-                             specdec__model_name(m));
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }
@@ -19241,7 +19271,8 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
     layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     layer->place = m->span_layers[layer->span]++;
     m->span_used[layer->span] = 1;
-    layer->rope = other && m->trait[SPECDEC__OTHER_BASE] != 0 && (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
+    layer->rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
+                          (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
                       ? SPECDEC__ROPE_OTHER
                       : SPECDEC__ROPE;
 }
@@ -19515,6 +19546,7 @@ static void specdec__model_sizes(const specdec__model *m, int *size)
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
+    size[SPECDEC__DIM_HEADS] = m->heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
 }
 
@@ -19547,6 +19579,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__PARALLEL])
+        layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
 }
 
@@ -19569,14 +19603,18 @@ static double specdec__yarn_dimension(const specdec__model *m, double turns)
 static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
 {
     double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
-    int i, first, last;
+    const double most = m->rope_dim - 1;
+    int i;
 
     low = low > 0 ? low < m->rope_dim ? low : m->rope_dim : 0;
     high = high > 0 ? high < m->rope_dim ? high : m->rope_dim : 0;
-    first = (int)low;
-    last = specdec__min_int((int)high < high ? (int)high + 1 : (int)high, m->rope_dim - 1);
+    if (!m->trait[SPECDEC__SPLIT_TURNS]) {
+        low = (int)low;
+        high = (int)high < high ? (int)high + 1 : (int)high;
+    }
+    high = high < most ? high : most;
     for (i = 0; i < m->rope_dim / 2; i++) {
-        double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
+        double ramp = (i - low) / (high - low > 0.001 ? high - low : 0.001);
 
         ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
         frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor,
@@ -19587,6 +19625,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
+    float alpha; /* NTK: the base is as many times larger as the longest wave shall be longer */
     const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
@@ -19595,6 +19634,7 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
                                         error);
     m->rope_base = specdec__model_base(&r);
+    alpha = specdec__model_float(&r, ".rope.scaling.alpha", 0);
     rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
     rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
@@ -19617,8 +19657,12 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
         !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
+        (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
+    if (alpha > 0 && m->rope_dim > 2)
+        m->rope_base *= (float)specdec__exp_double(m->rope_dim / (m->rope_dim - 2.0) *
+                                                   specdec__log_double((double)alpha));
     return SPECDEC_OK;
 }
 
@@ -19701,6 +19745,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
                              specdec__model_name(m));
+    other = m->trait[SPECDEC__REST_TURNS] ? given : other;
     if (m->trait[SPECDEC__OTHER_BASE])
         r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
     m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
@@ -21316,6 +21361,8 @@ typedef struct specdec__context {
     float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
                                   while a layer attends, gates of its heads; after a step, states: (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
+    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
+                                  same x; NULL: it does not */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
@@ -21386,6 +21433,12 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
 #define SPECDEC__APART 16
 
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+
+/* What norms of rows of x are. */
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+{
+    return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
+}
 
 /* Floats between rows of the states that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
@@ -21486,6 +21539,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->q), reads));
+    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     specdec__context_halves(c, n, arena);
@@ -21772,6 +21826,8 @@ typedef struct specdec__input {
     const float *norm; /* or its norm with this weight */
     const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
     const float *up;   /* (n, stride): values = activation(values) * up */
+    int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
+    const float *shape;
 } specdec__input;
 
 /* Quantises an input into c->columns. */
@@ -21797,13 +21853,15 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         const float *from = in->from ? in->from + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride : NULL;
 
         if (from && in->norm)
-            c->kernels->norm(from, in->norm, m->epsilon, width, at, part.to * 32, row);
+            specdec__forward_norm(c)(from, in->norm, m->epsilon, width, at, part.to * 32, row);
         else if (from)
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
-        if (in->up)
-            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](row + at, in->up + (size_t)i * (size_t)in->stride + at,
-                                                              part.to * 32 - at);
-        if (in->up) /* the others were checked where they come from */
+        if (in->up || in->alone)
+            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](
+                row + at, in->up      ? in->up + (size_t)i * (size_t)in->stride + at
+                          : in->shape ? in->shape
+                                      : row + at, part.to * 32 - at);
+        if (in->up || in->alone) /* the others were checked where they come from */
             specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
         c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
@@ -21814,8 +21872,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     }
 }
 
-/* x += scale * y, or scale times the norm of y; h is free for that. */
-static void specdec__forward_grow(specdec__context *c, int thread, const float *norm)
+/* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
+static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
     const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
@@ -21823,13 +21881,24 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 
     for (i = part.first; i < part.last; i++) {
         float *y = c->y + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)c->e;
-        float *x = c->x + (size_t)i * (size_t)c->e + at;
+        float *x = to + (size_t)i * (size_t)c->e + at;
 
         if (norm)
-            c->kernels->norm(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+            specdec__forward_norm(c)(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+        if (from != to)
+            memcpy(x, from + (size_t)i * (size_t)c->e + at, (size_t)count * sizeof *x);
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
         specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
     }
+}
+
+/* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both
+   read the same x, attention leaves it as it is. */
+static void specdec__forward_grow(specdec__context *c, int thread, const float *norm, int last)
+{
+    float *other = c->beside ? c->beside : c->x;
+
+    specdec__forward_add(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
 /* Notes the rows of logits [at, at + count) that are no numbers. */
@@ -21848,7 +21917,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
 /* Checks, scales and caps a thread's part of the logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(specdec__context *c, int thread)
 {
-    const float divisor = c->model->fact[SPECDEC__LOGIT_DIVISOR], cap = c->model->fact[SPECDEC__LOGIT_CAP];
+    const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const size_t all = (size_t)c->row_count * (size_t)c->output->rows;
     const size_t parts = (all + 15) / 16, threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
@@ -21860,8 +21929,8 @@ static void specdec__forward_finish(specdec__context *c, int thread)
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
         specdec__forward_check_logits(c, thread, at, count);
-        if (divisor != 1 || cap > 0)
-            c->kernels->scale(c->logits + at, 1 / divisor, count);
+        if (factor != 1 || cap > 0)
+            c->kernels->scale(c->logits + at, factor, count);
         if (cap > 0)
             c->kernels->cap(c->logits + at, cap, count);
     }
@@ -21895,7 +21964,7 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, rotation; out is padded to dim with zeros. */
+/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded to dim with zeros. */
 static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm,
                                   float *partner, float *out)
 {
@@ -21906,7 +21975,8 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
     memcpy(out, from, (size_t)m->head_dim * sizeof *out);
     for (i = m->head_dim; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
+    norm = m->trait[SPECDEC__JOINT_NORMS] ? NULL : norm;
+    if (norm && !m->trait[SPECDEC__NORM_TURNED])
         c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
     if (m->trait[SPECDEC__NEOX]) {
@@ -21919,6 +21989,8 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
         }
     }
     c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
+    if (norm && m->trait[SPECDEC__NORM_TURNED])
+        c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
 }
 
 /* By what queries of a row are scaled. */
@@ -22477,15 +22549,20 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. */
-static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink of
+   a head is one more score, of a key without a value. */
+static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
+    const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)c->model->head_dim;
     const specdec__sums sums = specdec__forward_sums(c, 0, node, from);
     float *out = c->h + (size_t)(node - c->first) * (size_t)c->q + (size_t)from * size, *row = sums.row;
+    int i;
 
-    for (; from < to; from++, row += sums.width, out += size) {
-        c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+    for (i = 0; i < to - from; i++, row += sums.width, out += size) {
+        const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
+
+        c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), c->kv.dim);
         if (c->model->trait[SPECDEC__QUERY_GATES])
             specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
@@ -22507,7 +22584,7 @@ static void specdec__forward_attend(specdec__context *c, int thread, specdec__un
             specdec__forward_merge(c, 1, node, u->from, u->to);
     }
     for (node = u->first; node < u->last && !apart; node++)
-        specdec__forward_attended(c, node, u->from, u->to);
+        specdec__forward_attended(c, u->layer, node, u->from, u->to);
 }
 
 SPECDEC__FOR_SIZE
@@ -22587,7 +22664,7 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
 
             for (i = 1; i < by.stretches; i++)
                 specdec__forward_merge(c, i, node, head, head + group);
-            specdec__forward_attended(c, node, head, head + group);
+            specdec__forward_attended(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }
@@ -22623,6 +22700,8 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.norm = NULL;
     in.rows = NULL;
     in.up = up;
+    in.alone = 0;
+    in.shape = NULL;
     return in;
 }
 
@@ -22684,7 +22763,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -22702,7 +22781,7 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -22877,7 +22956,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     specdec__forward_blend(c, thread);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -22897,7 +22976,7 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
-                    c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                    specdec__forward_norm(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
                 else
                     memcpy(out, x, width * sizeof *out);
             }
@@ -37239,6 +37318,34 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
+/* The same of x less its mean. Padding with zeros adds to the sum of squares what is then taken away. */
+SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsilon, int length, int from, int to,
+                                 float *out)
+{
+    V sums[SPECDEC__PARTS], squares[SPECDEC__PARTS], mean, scale;
+    double average, padding = (16 - length % 16) % 16;
+    int i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sums[p] = squares[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < length; i += 16)
+            sums[p] = X(add)(X(load)(x + i), sums[p]);
+    }
+    mean = X(set)((float)((double)X(sum)(sums) / (double)length));
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        for (i = p * SPECDEC__LANES; i < length; i += 16) {
+            const V off = X(sub)(X(load)(x + i), mean);
+
+            squares[p] = X(madd)(off, off, squares[p]);
+        }
+    average = (double)(float)((double)X(sum)(sums) / (double)length);
+    average = ((double)X(sum)(squares) - specdec__product(specdec__product(average, average), padding)) /
+              (double)length;
+    scale = X(set)((float)specdec__inverse_root((average > 0 ? average : 0) + (double)epsilon));
+    for (i = from; i < to; i += SPECDEC__LANES)
+        X(store)(out + i, X(mul)(X(mul)(X(sub)(X(load)(x + i), mean), scale), X(load)(weight + i)));
+}
+
 /* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
    inverses of the scales, 0 where a scale is too small to divide by. */
 SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
@@ -37379,6 +37486,46 @@ SPECDEC__LANE void X(gelu_exact)(float *x, const float *by, int count)
         p = X(mul)(p, X(exp)(X(mul)(X(mul)(v, v), X(set)(-0.5f))));
         p = X(sub)(X(max)(v, X(set)(0)), X(mul)(X(mul)(size, X(set)(0.5f)), p));
         X(store)(x + i, X(mul)(p, X(load)(by + i)));
+    }
+}
+
+/* x = max(x, 0) * by, elementwise. */
+SPECDEC__LANE void X(relu)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(mul)(X(max)(X(load)(x + i), X(set)(0)), X(load)(by + i)));
+}
+
+/* g / (1 + e^(-1.702 g)) (u + 1) of g = min(x, 7), u = min(max(by, -7), 7). */
+SPECDEC__LANE void X(clamped)(float *x, const float *by, int count)
+{
+    const V most = X(set)(7);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const V g = X(min)(X(load)(x + i), most), u = X(min)(X(max)(X(load)(by + i), X(set)(-7)), most);
+
+        X(store)(x + i, X(mul)(X(gated)(g, X(mul)(g, X(set)(-1.702f))), X(add)(u, X(set)(1))));
+    }
+}
+
+/* Both branches of xIELU; the one that is not wanted comes times 0. */
+SPECDEC__LANE void X(xielu)(float *x, const float *shape, int count)
+{
+    const V up = X(set)(shape[0]), down = X(set)(shape[1]), slope = X(set)(shape[2]), low = X(set)(shape[3]);
+    const V zero = X(set)(0), one = X(set)(1);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const V v = X(load)(x + i), linear = X(mul)(slope, v);
+        const V positive = X(min)(X(max)(X(mul)(v, X(set)(1e38f)), zero), one); /* 1 or 0 */
+        const V below = X(min)(v, zero), above = X(max)(v, zero);
+        const V power = X(sub)(X(exp)(X(min)(below, low)), one);
+
+        X(store)(x + i, X(madd)(positive, X(mul)(X(mul)(up, above), above),
+                                X(madd)(X(sub)(one, positive), X(mul)(down, X(sub)(power, below)), linear)));
     }
 }
 
