@@ -426,7 +426,7 @@ static void test_types(void)
             r.seed = 100 + (uint32_t)i;
             r.types[0] = all_types[i] + 1;
             r.output_type = i % 2 ? all_types[i] + 1 : 0;
-            r.architecture = specdec__architectures[(i + (size_t)kv) % maker_writers()].name;
+            r.architecture = specdec__architectures[(3 * i + (size_t)kv) % maker_writers()].name;
             r.scales = kv == 1;
             r.long_rope = 4096;
             if (type->block > 32) {
