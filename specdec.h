@@ -22184,8 +22184,8 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink of
-   a head is one more score, of a key without a value. */
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink
+   of a head is one more score, of a key without a value. */
 static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];

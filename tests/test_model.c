@@ -1438,7 +1438,7 @@ static unsigned windowed(maker *m)
         const int other = model.layer[i].span == SPECDEC__WINDOW;
 
         bits |= (unsigned)other << i;
-        CHECK_EQUAL_INT(model.layer[i].rope, other && model.trait[SPECDEC__OTHER_BASE] > 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
+        CHECK_EQUAL_INT(model.layer[i].rope, other == !model.trait[SPECDEC__REST_TURNS] && model.trait[SPECDEC__OTHER_BASE] ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
         own += other;
     }
     CHECK_EQUAL_INT(model.span_layers[SPECDEC__WINDOW], own);
