@@ -41,7 +41,8 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded to dim with zeros. */
+/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded to dim with
+   zeros. */
 static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm,
                                   float *partner, float *out)
 {
