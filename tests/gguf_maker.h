@@ -533,7 +533,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
     const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
                                           whole ? q : r->head_dim, whole ? kv : r->head_dim, r->heads};
     char name[80];
     int j, k, f, rows;

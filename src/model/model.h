@@ -47,9 +47,21 @@ enum {
 enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, and of the vectors, of heads */
 enum { SPECDEC__HEAD_NORM, SPECDEC__HEAD_BIAS };
 
+/* Sizes that may differ from layer to layer. */
+typedef struct specdec__shape {
+    int heads, kv_heads;    /* kv heads 0: the layer has no attention */
+    int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
+    int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
+    int feed_forward;       /* 0: the layer has no feed-forward network; of a mixture: of each expert */
+    int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
+    int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
+    int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+} specdec__shape;
+
 typedef struct specdec__layer {
-    int span, place;                       /* which of the layers of its span it is */
-    int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    specdec__shape shape;
+    int index;                             /* of the layers that are here, from 0 on */
+    float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
@@ -89,6 +101,8 @@ enum {
                                 are chosen for a token, and how their outputs are weighted: see below */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
+                                feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
                                 draft */
     SPECDEC__TRAITS
@@ -210,6 +224,14 @@ static const specdec__heads_kind specdec__heads_kinds[] = {
      "medusa#.block.0.bias"},
 };
 
+/* Sizes of layers that a file may say once, or in a list with a number for each layer. */
+enum {
+    SPECDEC__LIST_HEADS, SPECDEC__LIST_KV_HEADS, SPECDEC__LIST_KEY, SPECDEC__LIST_VALUE, SPECDEC__LIST_ROPE,
+    SPECDEC__LIST_FF,
+    SPECDEC__LIST_WINDOW_KEY, SPECDEC__LIST_WINDOW_VALUE, SPECDEC__LIST_WINDOW_ROPE, /* of layers with a window */
+    SPECDEC__LISTS
+};
+
 #define SPECDEC__MAX_HEADS 8
 #define SPECDEC__MAX_READS 8
 
@@ -231,14 +253,20 @@ typedef struct specdec_model {
     const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
     const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
     int id_count;
-    int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
+    int layers, embedding, context, vocab_size;
+    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer; head_dim: of keys and values */
+    int q_width, k_width, v_width, o_width;  /* the largest rows of any layer: heads times sizes of a head */
+    int rope_dim[SPECDEC__ROPES];            /* dimensions that are rotated */
+    int expert_ff;                           /* width of the feed-forward network of an expert */
+    int nextn;                               /* blocks behind the layers that only predict: they are not run */
+    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers; items NULL: the file does not say them */
     int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
     specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
-    float fact[SPECDEC__FACTS];
+    float fact[SPECDEC__FACTS];              /* a query scale of 0: see the layer's */
     float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
                                                 floor(p)) */
     float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
@@ -260,9 +288,10 @@ typedef struct specdec_model {
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
 
-/* Dimensions that a tensor's shape is checked against. */
+/* Dimensions that a tensor's shape is checked against. A layer for which one of them is 0 lacks the tensor. */
 enum {
-    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
+    SPECDEC__DIM_EXPERTS,
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
@@ -275,9 +304,9 @@ static const struct {
     unsigned char rows, columns;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
     {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
-    {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
-    {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
-    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
+    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
+    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
+    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
     {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
@@ -298,6 +327,14 @@ static const specdec__fused specdec__fused_table[] = {
     {"ffn_gate_up_exps.weight", NULL, SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1, 0},
     {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 1}};
 
+/* may_lack: 0 stands for layers without it. */
+static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
+    {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
+    {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
+    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 1, 1},
+    {".attention.key_length_swa", 4096, 0, 0}, {".attention.value_length_swa", 4096, 0, 0},
+    {".rope.dimension_count_swa", 4096, 0, 0}};
+
 static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scale",        ".attention.scale",
                                                                 ".residual_scale",         ".logit_scale",
                                                                 ".attn_logit_softcapping", ".final_logit_softcapping"};
@@ -310,7 +347,7 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
@@ -331,19 +368,13 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
 }
 
 /* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
-SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m)
+SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const specdec__shape *s)
 {
-    return m->head_dim * (1 + m->trait[SPECDEC__QUERY_GATES]);
+    return s->key_dim + (m->trait[SPECDEC__QUERY_GATES] ? s->value_dim : 0);
 }
 
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
-
-/* Matrices of a layer: only mixtures have the last one. */
-static int specdec__model_each(const specdec__model *m)
-{
-    return specdec__model_mixes(m) ? SPECDEC__MATRICES : SPECDEC__ROUTER;
-}
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
 SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
