@@ -294,6 +294,8 @@ typedef struct specdec_config {
     int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where a text can be
+                                   cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
@@ -360,6 +362,8 @@ typedef struct specdec_config {
     X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
     X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
       "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
+    X("checkpoint", checkpoint, INTEGER, 0, 1 << 30, NULL, \
+      "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \

@@ -527,22 +527,114 @@ static inline int maker_fused(const maker_recipe *r, int f)
     return !r->apart && ((f == 0 && phi3) || (f == 3 && (phi3 || strcmp(r->architecture, "glm4") == 0)));
 }
 
+/* Sizes of an architecture's recurrent layers: a few heads of 16 x 16. */
+static inline specdec__mixing maker_mixing(const maker_recipe *r)
+{
+    specdec__mixing x;
+
+    memset(&x, 0, sizeof x);
+    x.kind = specdec__architecture_trait(maker_architecture(r), SPECDEC__MIXING);
+    if (!x.kind)
+        return x;
+    x.taps = x.kind == SPECDEC__SHORT ? 3 : 4;
+    x.heads = x.kind == SPECDEC__SHORT ? 0 : 4;
+    x.rows = x.values = x.kind == SPECDEC__SHORT ? 0 : 16;
+    x.groups = x.kind == SPECDEC__SHORT ? 0 : 2;
+    x.paired = x.kind == SPECDEC__DELTA && !specdec__architecture_trait(maker_architecture(r), SPECDEC__CYCLES);
+    x.inner = x.kind == SPECDEC__SHORT ? r->embedding : 64;
+    x.channels = x.inner + (x.kind == SPECDEC__SHORT ? 0 : 64);
+    x.row = 3 * r->embedding; /* of the short one */
+    return x;
+}
+
+/* Whether layer i of a made model is recurrent; whether it has attention, and a feed-forward network. */
+static inline int maker_recurs(const maker_recipe *r, int i, int *attends, int *feeds)
+{
+    const specdec__architecture *a = maker_architecture(r);
+    const int recurs = specdec__architecture_trait(a, SPECDEC__RECURS);
+
+    *attends = *feeds = 1;
+    if (!specdec__architecture_trait(a, SPECDEC__MIXING) || recurs == SPECDEC__BESIDE)
+        return recurs == SPECDEC__BESIDE;
+    if (recurs == SPECDEC__BLANK) {
+        *attends = i % 3 == 1;
+        *feeds = i % 3 == 2;
+        return i % 3 == 0;
+    }
+    *attends = i % 2;
+    return !*attends;
+}
+
+/* Pairs of an architecture with recurrent layers. */
+static inline void maker_states(maker *m, const maker_recipe *r)
+{
+    const specdec__mixing x = maker_mixing(r);
+    const int recurs = specdec__architecture_trait(maker_architecture(r), SPECDEC__RECURS);
+    maker_buffer *heads, *ff;
+    int i, attends, feeds;
+
+    if (x.kind == SPECDEC__SHORT) {
+        maker_u32(m, maker_key(r, ".shortconv.l_cache"), (uint32_t)x.taps);
+    } else {
+        maker_u32(m, maker_key(r, ".ssm.conv_kernel"), (uint32_t)x.taps);
+        maker_u32(m, maker_key(r, ".ssm.state_size"), (uint32_t)x.rows);
+        maker_u32(m, maker_key(r, ".ssm.group_count"), (uint32_t)x.groups);
+        maker_u32(m, maker_key(r, ".ssm.time_step_rank"), (uint32_t)x.heads);
+        maker_u32(m, maker_key(r, ".ssm.inner_size"), (uint32_t)x.inner);
+    }
+    if (recurs == SPECDEC__BETWEEN)
+        maker_u32(m, maker_key(r, ".full_attention_interval"), 2);
+    if (recurs == SPECDEC__BARE || recurs == SPECDEC__BLANK) {
+        heads = maker_array(m, maker_key(r, ".attention.head_count_kv"), 5, (uint64_t)r->layers);
+        for (i = 0; i < r->layers; i++) {
+            maker_recurs(r, i, &attends, &feeds);
+            maker_put_number(heads, attends ? (uint64_t)r->kv_heads : 0, 4);
+        }
+    }
+    if (recurs == SPECDEC__BLANK) {
+        ff = maker_array(m, maker_key(r, ".feed_forward_length"), 5, (uint64_t)r->layers);
+        for (i = 0; i < r->layers; i++) {
+            maker_recurs(r, i, &attends, &feeds);
+            maker_put_number(ff, feeds ? (uint64_t)r->feed_forward : 0, 4);
+        }
+    }
+}
+
+/* Gives the newest vector the shape that files have: rows of so many values. */
+static inline void maker_fold(maker *m, int row)
+{
+    maker_tensor *t = &m->tensor[m->tensors - 1];
+
+    t->shape[1] = t->shape[0] / (uint64_t)row;
+    t->shape[0] = (uint64_t)row;
+    t->dimensions = 2;
+}
+
 /* Tensors of layer i; *made: how many matrices there are. */
 static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_count, int *made)
 {
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
     const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
+    int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
                                           whole ? q : r->head_dim, whole ? kv : r->head_dim, r->heads};
+    const specdec__mixing mixing = maker_mixing(r);
+    static const specdec__mixing none;
+    specdec__model model;
     char name[80];
-    int j, k, f, rows;
+    int j, k, f, rows, attends, feeds;
 
+    memset(&model, 0, sizeof model);
+    model.embedding = r->embedding;
+    specdec__model_mixing_sizes(&model, maker_recurs(r, i, &attends, &feeds) ? &mixing : &none, size);
+    for (j = 0; j < SPECDEC__DIM_COUNT; j++)
+        size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
+                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || j != SPECDEC__DIM_FF);
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
         const int columns = size[specdec__matrix_table[j].columns], mixed = r->experts > 0 && specdec__matrix_table[j].of_experts;
 
         k = 1;
-        if (j == SPECDEC__ROUTER && r->experts < 0)
+        if ((j == SPECDEC__ROUTER && r->experts < 0) || !size[specdec__matrix_table[j].rows] || !columns)
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", i, mixed ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
         rows = size[specdec__matrix_table[j].rows];
@@ -559,13 +651,19 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         ++*made;
     }
     for (j = 0; j < SPECDEC__VECTORS; j++) {
-        const int is_bias = j >= SPECDEC__Q_BIAS;
+        const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__MIX_SHORT_TAPS) || j == SPECDEC__MIX_DT_BIAS;
+        const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS;
 
         if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1)) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
             continue;
+        if (!size[specdec__vector_table[j].size])
+            continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
-        maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : 1, is_bias ? 0.5f : 0.3f);
+        maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
+                     is_bias || is_taps ? 0.5f : 0.3f);
+        if (is_taps)
+            maker_fold(m, mixing.taps);
     }
 }
 
@@ -596,6 +694,8 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_f32(m, maker_key(&r, maker_epsilon(&r)), 1e-5f);
     maker_f32(m, maker_key(&r, ".rope.freq_base"), 10000.0f);
     maker_facts(m, &r);
+    if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__MIXING))
+        maker_states(m, &r);
     maker_vocab(m, r.vocab);
 
     if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__READS_STATES))
@@ -604,7 +704,8 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
         maker_matrix(m, &r, "token_embd.weight", r.embedding_type - 1, r.embedding, r.vocab, 0.5f, r.may_end ? -1 : 2);
     for (i = 0; i < r.layers; i++)
         maker_layer(m, &r, i, type_count, &made);
-    maker_vector(m, &r, "output_norm.weight", r.embedding, 1, 0.3f);
+    maker_vector(m, &r, specdec__architecture_trait(maker_architecture(&r), SPECDEC__EMBEDDING_NORM) ? "token_embd_norm.weight" : "output_norm.weight",
+                 r.embedding, 1, 0.3f);
     if (r.output_type)
         maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.short_rows ? r.short_rows : r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
                      r.may_end ? -1 : 2);

@@ -131,7 +131,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
+        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) == SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)
@@ -432,7 +432,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     size_t count = 0;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||

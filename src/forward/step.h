@@ -10,12 +10,14 @@
 #include "../kernel/kernel.h"
 #include "../model/model.h"
 #include "../model/tensors.h"
+#include "../cache/state.h"
 #include "../cache/kv.h"
 #include "../cache/reserve.h"
 #include "context.h"
 #include "multiply.h"
 #include "rows.h"
 #include "attention.h"
+#include "recurrent.h"
 
 SPECDEC__FOR_SIZE
 
@@ -111,7 +113,49 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+    if (layer->state >= 0)
+        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
+    else
+        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Where in the rows of a recurrent layer the first matrices put what they make. */
+static int specdec__forward_mix_targets(const specdec__context *c, const specdec__layer *layer, specdec__output *t)
+{
+    const specdec__mixing *m = &c->model->mixing;
+    const struct { int matrix, at; } made[] = {
+        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->inputs},
+        {SPECDEC__MIX_BETA, m->inputs + m->channels}, {SPECDEC__MIX_BOTH, m->inputs + m->channels},
+        {SPECDEC__MIX_ALPHA, m->inputs + m->channels + specdec__round_up(m->heads, 16)}};
+    int i, count = 0;
+
+    for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
+        if (layer->matrix[made[i].matrix].rows)
+            t[count++] = specdec__forward_output(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
+                                                 c->mix.raw_stride);
+    return count;
+}
+
+/* x += what a recurrent layer makes of it; where the layer attends, too, the sum waits in c->mix.beside. Returns 1 when
+   cancelled. */
+static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const specdec__mixing *m = &c->model->mixing;
+    specdec__output t[4];
+    const int count = specdec__forward_mix_targets(c, layer, t);
+
+    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix(c, thread, layer))
+        return 1;
+    in = specdec__forward_input(c->h, c->n, c->mix.inner, NULL);
+    t[0] = specdec__forward_output(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, t, 1))
+        return 1;
+    if (layer->shape.kv_heads)
+        specdec__forward_add(c, thread, NULL, c->x, c->mix.beside);
+    else
+        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -420,6 +464,8 @@ static void specdec__forward_worker(void *argument, int thread)
         if (SPECDEC__PIPE && c->hooks && !thread)
             c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
+        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+            return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
@@ -491,7 +537,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    return SPECDEC_OK;
+    return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
 }
 
 /* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
@@ -503,9 +549,12 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if ((!SPECDEC__PIPE || c->model->layers) &&
-        specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
-        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
+        result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    if (c->kv.states.count)
+        specdec__forward_mix_end(c, !result);
+    if (result)
+        return result;
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return SPECDEC_OK;
     result = specdec__forward_sound(c, 0, c->n, error);
@@ -522,7 +571,7 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     batch.tokens = c->tokens;
     batch.parents = c->parents;
     batch.views = c->views;
-    batch.wanted = NULL;
+    batch.wanted = batch.certain = NULL;
     return batch;
 }
 
@@ -641,8 +690,10 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
             c->parents[i] = i - 1;
             c->wanted[i] = (unsigned char)(at + i >= rows->from);
             c->path[i] = i;
+            c->certain[i] = at + i < count - 1; /* the last token may become a root again */
         }
         batch.wanted = c->wanted;
+        batch.certain = c->certain;
         specdec__forward_states(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
         c->taps[0].out = NULL;

@@ -209,11 +209,17 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     return known;
 }
 
+/* What the norm behind all layers is named. */
+static const char *specdec__model_last_norm(const specdec__model *m)
+{
+    return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
+}
+
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
 static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
 {
-    static const char *const whole[] = {
-        "token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
+    const char *const whole[] = {
+        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
         "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
@@ -282,7 +288,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) !=
+        (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
             SPECDEC_OK ||
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,

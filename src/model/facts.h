@@ -213,6 +213,108 @@ static int specdec__model_other(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
+/* Whether a layer of these sizes has a state. */
+static int specdec__model_recurs(const specdec__model *m, int index, const specdec__shape *s)
+{
+    const specdec__gguf_value *list = &m->recurrent;
+    int64_t value = 0;
+
+    if (!m->mixing.kind || index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+        return 0;
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
+        return 1;
+    if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
+        return !s->kv_heads && (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || !s->feed_forward);
+    if (!list->items)
+        return (index + 1) % m->interval != 0;
+    specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
+    return value != 0;
+}
+
+/* Reads which layers are recurrent, where the file says so. */
+static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    int64_t value;
+    char key[96];
+
+    specdec__model_key(m, ".attention.recurrent_layers", key, sizeof key);
+    if (!specdec__gguf_find(&m->gguf, key, &m->recurrent)) {
+        m->interval = specdec__model_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
+        return r.result;
+    }
+    if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
+    return specdec__gguf_integer(m->recurrent.type, m->recurrent.items, &value)
+               ? SPECDEC_OK
+               : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
+}
+
+/* Checks sizes of recurrent layers: kernels take 16 values at a time. */
+static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+
+    if (x->taps < 1 || x->taps > SPECDEC__MOST_TAPS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a convolution of %d taps (1..%d are read)", x->taps,
+                             SPECDEC__MOST_TAPS);
+    if (x->heads && (x->groups < 1 || x->heads % x->groups))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads of a state cannot share %d keys", x->heads,
+                             x->groups);
+    if (wide > most || x->channels > most || x->row > most || x->channels < 1 || x->inner < 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "recurrent layers are too wide");
+    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->inner / specdec__max_int(x->groups, 1) % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "states of %d channels, %d x %d, %d groups: some are no multiple of 16", x->channels,
+                             x->rows, x->values, x->groups);
+    return SPECDEC_OK;
+}
+
+/* Reads the sizes of recurrent layers, if the architecture has any. */
+static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__mixing *x = &m->mixing;
+    int inner, wide;
+
+    x->kind = m->trait[SPECDEC__MIXING];
+    if (!x->kind)
+        return SPECDEC_OK;
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
+        return r.result;
+    if (x->kind == SPECDEC__SHORT) {
+        x->taps = specdec__model_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
+        x->channels = x->kept = x->inner = m->embedding;
+        x->row = 3 * m->embedding;
+        return r.result ? r.result : specdec__model_check_mixing(x, x->row, error);
+    }
+    x->taps = specdec__model_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
+    x->rows = specdec__model_count(&r, ".ssm.state_size", 1, most, -1);
+    x->groups = specdec__model_count(&r, ".ssm.group_count", 0, most, -1);
+    x->heads = specdec__model_count(&r, ".ssm.time_step_rank", 1, most, -1);
+    inner = specdec__model_count(&r, ".ssm.inner_size", 1, most, -1);
+    if (r.result)
+        return r.result;
+    if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
+                             x->rows);
+    x->inner = x->inputs = inner;
+    x->values = inner / x->heads;
+    wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
+    if (wide > most)
+        return specdec__model_check_mixing(x, wide, error);
+    x->channels = inner + wide;
+    x->query = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
+    x->key = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
+    x->value = x->kind == SPECDEC__DELTA ? wide : 0;
+    x->cycles = m->trait[SPECDEC__CYCLES];
+    x->paired = x->kind == SPECDEC__DELTA && !x->cycles;
+    x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->row = inner + x->kept;
+    return specdec__model_check_mixing(x, wide, error);
+}
+
 /* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
@@ -235,6 +337,9 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
     s.feed_forward = m->experts ? m->expert_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
+    s.recurrent = specdec__model_recurs(m, index, &s);
+    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
+        s.heads = s.kv_heads = 0;
     return s;
 }
 

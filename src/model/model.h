@@ -7,6 +7,7 @@
 #include "../quant/types.h"
 #include "../kernel/kernel.h"
 #include "gguf.h"
+#include "mixing.h"
 #include "../text/vocabulary.h"
 #include "../text/chat.h"
 
@@ -29,13 +30,20 @@ typedef struct specdec__matrix {
 
 enum {
     SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__ROUTER,
+    /* of recurrent layers */
+    SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
+    SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
     SPECDEC__MATRICES
 };
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS, SPECDEC__VECTORS
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
+    SPECDEC__FFN_NORM_BARE, /* only a name */
+    /* of recurrent layers; taps are (taps, channels) */
+    SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
+    SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
@@ -56,11 +64,13 @@ typedef struct specdec__shape {
     int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    int recurrent;          /* the layer has a state: alone, or beside attention */
 } specdec__shape;
 
 typedef struct specdec__layer {
     specdec__shape shape;
     int index;                             /* of the layers that are here, from 0 on */
+    int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
     float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
@@ -101,6 +111,10 @@ enum {
                                 are chosen for a token, and how their outputs are weighted: see below */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__MIXING,         /* the kind of its recurrent layers: SPECDEC__SHORT or another one; 0: it has none */
+    SPECDEC__RECURS,         /* which layers are recurrent: see below */
+    SPECDEC__CYCLES,         /* heads of recurrent layers that share a key are those equal modulo the number of keys */
+    SPECDEC__EMBEDDING_NORM, /* the last norm is named token_embd_norm */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
@@ -124,6 +138,10 @@ typedef struct specdec__architecture {
 
 /* That it is not done, if it is not finetuned; that queries grow behind the original context. */
 enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__TEMPERED };
+
+/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of every
+   full_attention_interval, or as attention.recurrent_layers says. */
+enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
 
 /* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
 enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
@@ -171,6 +189,11 @@ static const specdec__architecture specdec__architectures[] = {
     {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
+    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__GAPS, 1},
+              {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1}}},
+    {"granitehybrid", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                       {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                       {SPECDEC__GAPS, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
     {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                  {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
                  {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
@@ -186,7 +209,10 @@ static const specdec__architecture specdec__architectures[] = {
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
+                {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}}},
+    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BESIDE},
+                   {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -265,6 +291,9 @@ typedef struct specdec_model {
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
+    specdec__mixing mixing;                  /* of recurrent layers */
+    specdec__gguf_value recurrent;           /* a list that says which layers they are; items NULL: there is none */
+    int interval;                            /* without it, of so many layers the last has attention */
     specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
     float fact[SPECDEC__FACTS];              /* a query scale of 0: see the layer's */
     float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
@@ -295,6 +324,11 @@ enum {
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
+    /* of recurrent layers of one kind, or of several */
+    SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
+    SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
+    SPECDEC__DIM_QKV, SPECDEC__DIM_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
+    SPECDEC__DIM_INNER, SPECDEC__DIM_CHANNELS, SPECDEC__DIM_STATE_HEADS, SPECDEC__DIM_SSM_TAPS, SPECDEC__DIM_TAPS,
     SPECDEC__DIM_COUNT
 };
 
@@ -310,7 +344,16 @@ static const struct {
     {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
-    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E},
+    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E},
+    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT},
+    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E},
+    {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER},
+    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E},
+    {"attn_gate.weight", NULL, SPECDEC__DIM_GATE, SPECDEC__DIM_E},
+    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E},
+    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E},
+    {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E}};
 
 /* Tensors that hold the rows of `count` matrices from `matrix` on, one below the other, and those of their biases, from
    vector `vector` on; where no tensor has the first one's name. Any architecture's files may have them. */
@@ -350,7 +393,18 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
-    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
+    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}, {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
+    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS},
+    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS},
+    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS},
+    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__ALWAYS},
+    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__ALWAYS},
+    {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0}};
+
+/* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
+static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
+    {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
+    {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {

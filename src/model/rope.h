@@ -12,9 +12,35 @@
 
 SPECDEC__FOR_SIZE
 
+/* The dimensions of the tensors of a layer with a state of this kind; none: all 0. */
+static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
+{
+    const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
+    const int ssm = x->kind == SPECDEC__MAMBA2;
+
+    size[SPECDEC__DIM_SHORT] = is_short * m->embedding;
+    size[SPECDEC__DIM_SHORT_ROWS] = is_short * x->row;
+    size[SPECDEC__DIM_SHORT_TAPS] = is_short * x->taps * x->channels;
+    size[SPECDEC__DIM_SSM_ROWS] = ssm * (x->inner + x->channels + x->heads);
+    size[SPECDEC__DIM_SSM_HEADS] = ssm * x->heads;
+    size[SPECDEC__DIM_SSM_NORMS] = ssm * x->inner;
+    size[SPECDEC__DIM_SSM_NORM] = ssm ? x->inner / x->groups : 0;
+    size[SPECDEC__DIM_QKV] = delta * x->channels;
+    size[SPECDEC__DIM_GATE] = delta * x->inner;
+    size[SPECDEC__DIM_BETA] = delta && !x->paired ? x->heads : 0;
+    size[SPECDEC__DIM_BOTH] = delta && x->paired ? 2 * x->heads : 0;
+    size[SPECDEC__DIM_DELTA_NORM] = delta * x->rows;
+    size[SPECDEC__DIM_INNER] = (delta || ssm) * x->inner;
+    size[SPECDEC__DIM_CHANNELS] = ssm * x->channels;
+    size[SPECDEC__DIM_STATE_HEADS] = (delta || ssm) * x->heads;
+    size[SPECDEC__DIM_SSM_TAPS] = (delta || ssm) * x->taps * x->channels;
+    size[SPECDEC__DIM_TAPS] = x->taps;
+}
+
 /* The dimensions of the tensors of a layer of these sizes. */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
+    static const specdec__mixing none;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     size[SPECDEC__DIM_E] = m->embedding;
@@ -29,6 +55,22 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
+    specdec__model_mixing_sizes(m, s->recurrent ? &m->mixing : &none, size);
+}
+
+/* Binds vector i of a layer, as the file has it. */
+static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
+                                                  const specdec__holder *holder, const int *size, int required,
+                                                  specdec__arena *arena, const float **out, specdec_error *error)
+{
+    const int own = size[specdec__vector_table[i].size];
+    size_t k;
+
+    for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
+        if (specdec__folded_table[k].vector == i)
+            return specdec__model_folded(m, name, own, size[specdec__folded_table[k].row],
+                                         specdec__folded_table[k].turned, required, arena, out, error);
+    return specdec__model_slice(m, name, holder->all, holder->first, own, required, arena, out, error);
 }
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
@@ -56,8 +98,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_slice(m, name, holder.all, holder.first, size[specdec__vector_table[i].size], required,
-                                      arena, &layer->vector[i], error);
+        result = specdec__model_layer_vector(m, name, i, &holder, size, required, arena, &layer->vector[i], error);
         if (result)
             return result;
     }

@@ -20,6 +20,7 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
 
     layer->shape = specdec__model_layer_shape(m, index);
     layer->index = index - m->first;
+    layer->state = layer->shape.recurrent ? m->mixing.layers++ : -1;
     if (!layer->shape.kv_heads)
         return;
     m->span_layers[layer->shape.span]++;
@@ -110,9 +111,11 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (t.shape[0] != (uint64_t)all || t.shape[1] != 1 || t.shape[2] != 1 || t.shape[3] != 1)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, it should have %d", name,
-                             (unsigned long long)t.shape[0], all);
+    if ((t.shape[0] != (uint64_t)all || t.shape[1] != 1) && (t.shape[0] != 1 || t.shape[1] != (uint64_t)all))
+        t.shape[2] = 0; /* a row or a column */
+    if (t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu x %llu values, it should have %d", name,
+                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], all);
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
         specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
@@ -120,6 +123,38 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
         if (!(values[i] >= -1e16f && values[i] <= 1e16f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "tensor %s holds what is no number, or beyond 1e16, at %d", name, first + i);
+    *out = values;
+    return SPECDEC_OK;
+}
+
+/* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
+static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
+                                            int required, specdec__arena *arena, const float **out,
+                                            specdec_error *error)
+{
+    const specdec__quant_type *type;
+    specdec__gguf_tensor t;
+    float *values, one;
+    int found, i, to;
+    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+
+    if (result || !found)
+        return result;
+    type = specdec__quant_find(t.type);
+    if (!type || type->granule)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
+    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
+                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], row, size / row);
+    values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
+    for (i = 0; values && i < size; i++) {
+        specdec__quant_to_float(type, t.data + (size_t)i * (size_t)type->bytes, 1, &one);
+        if (!(one >= -1e16f && one <= 1e16f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "tensor %s holds what is no number, or beyond 1e16, at %d", name, i);
+        to = turned ? i % row * (size / row) + i / row : i;
+        values[to] = one;
+    }
     *out = values;
     return SPECDEC_OK;
 }
