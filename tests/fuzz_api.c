@@ -56,8 +56,10 @@ static specdec_model *prepare(int i)
     config.target.size = models[i].size;
     config.target.path = models[i].path;
     config.threads = 1;
-    if (specdec_model_memory_needed(&config, &bytes, &failure) || specdec_model_init(&model, &config, malloc(bytes), bytes, &failure))
+    if (specdec_model_memory_needed(&config, &bytes, &failure) || specdec_model_init(&model, &config, malloc(bytes), bytes, &failure)) {
+        fprintf(stderr, "%s\n", failure.text);
         abort();
+    }
     return model;
 }
 

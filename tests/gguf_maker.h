@@ -628,7 +628,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     model.embedding = r->embedding;
     specdec__model_mixing_sizes(&model, maker_recurs(r, i, &attends, &feeds) ? &mixing : &none, size);
     for (j = 0; j < SPECDEC__DIM_COUNT; j++)
-        size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
+        size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
                                 j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || j != SPECDEC__DIM_FF);
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
         const int columns = size[specdec__matrix_table[j].columns], mixed = r->experts > 0 && specdec__matrix_table[j].of_experts;
