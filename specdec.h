@@ -3969,6 +3969,10 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *
         codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
 }
 
+SPECDEC__RARE_END
+
+/* The types that follow are unpacked by their decoders with every instruction set. */
+
 /* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
    over 256, whose first digits behind the point are these. */
 SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
@@ -3978,7 +3982,7 @@ SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count,
 
     for (k = 0; k < digits; k++, codes += count)
         for (i = 0; i < count; i++)
-            codes[i] = (int8_t)(((bytes[i] * powers[k] & 255) * 3 >> 8) - 1);
+            codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
 }
 
 /* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
@@ -4048,7 +4052,6 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
 }
-SPECDEC__RARE_END
 
 /* =====================================================================================================================
  * >>quant/table: the table of types: looking up, sizes, rows of any type to floats.
