@@ -99,11 +99,11 @@
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
-     >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
-     >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions fields save enter */
+     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions fields save enter
+     >>schedule/ lane stop plan speculate ahead trees stage pipe work
+     >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
 #ifndef SPECDEC__ISA
 
@@ -1139,7 +1139,7 @@ typedef struct specdec_type {
     int writable;     /* specdec_type_from_float writes it */
 } specdec_type;
 
-#define SPECDEC_TYPE_NUMBERS 31 /* the numbers of types are below this; not all of those below are known */
+#define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
 
 /* The type of a number or a name. Returns 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
@@ -1502,8 +1502,8 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__CLUSTER 0
 #endif
 
-/* Whether the target's lane may have several runs on their way: that of a cluster, of a test or of specdec-sim.
-   Elsewhere nothing of it is compiled. */
+/* Whether a target, or a draft model, may have another lane than the caller's threads: that of a cluster, of a test or
+   of specdec-sim. Elsewhere nothing of lanes is compiled. */
 #ifndef SPECDEC__PIPE
 #define SPECDEC__PIPE SPECDEC__CLUSTER
 #endif
@@ -3049,6 +3049,8 @@ SPECDEC__FOR_SPEED
       {2, 1}, {4, 16}, {4, 2}) \
     X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, \
       {2, 1}, {4, 24}) \
+    X(19, IQ1_S, 256, sizeof(specdec__block_iq1_s), 32, 5, 0, specdec__quant_decode_iq1_s, \
+      {2, 1}, {4, 8}, {2, 8}) \
     X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, {2, 1}, {4, 4}) \
     X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, \
       {2, 1}, {4, 24}, {4, 3}) \
@@ -3056,23 +3058,35 @@ SPECDEC__FOR_SPEED
       {2, 1}, {4, 16}, {4, 4}) \
     X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, \
       {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
-    X(30, BF16, 1, 2, 0, 0, 0, NULL, {2, 1})
+    X(29, IQ1_M, 256, sizeof(specdec__block_iq1_m), 16, 5, 0, specdec__quant_decode_iq1_m, \
+      {4, 8}, {4, 4}, {2, 4}) \
+    X(30, BF16, 1, 2, 0, 0, 0, NULL, {2, 1}) \
+    X(34, TQ1_0, 256, sizeof(specdec__block_tq1_0), 32, 2, 0, specdec__quant_decode_tq1_0, \
+      {4, 12}, {1, 4}, {2, 1}) \
+    X(35, TQ2_0, 256, sizeof(specdec__block_tq2_0), 32, 2, 0, specdec__quant_decode_tq2_0, \
+      {4, 16}, {2, 1}) \
+    X(39, MXFP4, 32, sizeof(specdec__block_mxfp4), 32, 5, 0, specdec__quant_decode_mxfp4, {1, 1}, {4, 4}) \
+    X(40, NVFP4, 64, sizeof(specdec__block_nvfp4), 16, 5, 0, specdec__quant_decode_nvfp4, {4, 1}, {4, 8}) \
+    X(41, Q1_0, 128, sizeof(specdec__block_q1_0), 32, 2, 0, specdec__quant_decode_q1_0, \
+      {2, 1}, {SPECDEC__QUANT_BITS32, 4}) \
+    X(42, Q2_0, 64, sizeof(specdec__block_q2_0), 32, 2, 0, specdec__quant_decode_q2_0, \
+      {2, 1}, {SPECDEC__QUANT_TWOS32, 4})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
+SPECDEC__STATIC_ASSERT(types_fit_masks, SPECDEC__TYPE_COUNT <= 56); /* of 64 bits, behind them the kinds of panels */
 enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hold no weights */
 
 /* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
 #ifdef SPECDEC_TYPES
-#define SPECDEC__QUANT_WANT(name) | 1 << SPECDEC__TYPE_##name
-enum {
-    SPECDEC__QUANT_WANTED = 1 << SPECDEC__TYPE_F32 | 1 << SPECDEC__TYPE_F16 | 1 << SPECDEC__TYPE_BF16 |
-                            1 << SPECDEC__TYPE_Q8_0 SPECDEC_TYPES(SPECDEC__QUANT_WANT)
-};
+#define SPECDEC__QUANT_WANT(name) | UINT64_C(1) << SPECDEC__TYPE_##name
+#define SPECDEC__QUANT_WANTED \
+    (UINT64_C(0) SPECDEC__QUANT_WANT(F32) SPECDEC__QUANT_WANT(F16) SPECDEC__QUANT_WANT(BF16) \
+     SPECDEC__QUANT_WANT(Q8_0) SPECDEC_TYPES(SPECDEC__QUANT_WANT))
 #else
-enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
+#define SPECDEC__QUANT_WANTED UINT64_MAX
 #endif
-#define SPECDEC__HAS(name) (SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1)
+#define SPECDEC__HAS(name) ((int)(SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1))
 
 #define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
 #define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
@@ -3080,11 +3094,17 @@ enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
 #define SPECDEC__QUANT_ROWS 16      /* rows of a tile */
 #define SPECDEC__QUANT_FIELDS 4     /* fields of a block, at most */
 #define SPECDEC__QUANT_BITS32 32    /* unit of a field: a 32-bit word whose bits are transposed from 8x4 to 4x8 */
+#define SPECDEC__QUANT_TWOS32 64    /* the same: a 32-bit word whose pairs of bits are transposed, 4x4 */
 
-/* One field of a block: count units of unit bytes each (or SPECDEC__QUANT_BITS32), kept together by the tiles. */
+/* One field of a block: count units of unit bytes each (or of words whose bits are transposed), kept together by the
+   tiles. */
 typedef struct specdec__quant_field {
-    unsigned char unit, count; /* 1, 2, 4 or SPECDEC__QUANT_BITS32; 0 ends the list */
+    unsigned char unit, count; /* 1, 2, 4, SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32; 0 ends the list. In the last
+                                  16 bytes of a block, units begin whole units before its end */
 } specdec__quant_field;
+
+/* Bytes of a unit of a field. */
+SPECDEC__INLINE size_t specdec__quant_unit_bytes(int unit) { return unit > 4 ? 4 : (size_t)unit; }
 
 /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum). */
 typedef void specdec__quant_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
@@ -3097,11 +3117,18 @@ typedef struct specdec__quant_type {
     uint16_t block;     /* elements of a block */
     uint16_t bytes;     /* bytes of a block */
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
-    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2) */
+    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
+                           bits in [-1, 2] */
     uint16_t has_minimum; /* it has no more than 5 bits then */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
+
+/* What is added to a code of a type to make it unsigned. */
+SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
+{
+    return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
+}
 
 /* Half float to float: exact, subnormals and infinities included; a NaN keeps its payload. */
 SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
@@ -3174,6 +3201,18 @@ typedef struct specdec__block_iq3_s {
 } specdec__block_iq3_s;
 typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
 typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;
+
+typedef struct specdec__block_iq1_s { unsigned char d[2], index[32], high[8][2]; } specdec__block_iq1_s;
+typedef struct specdec__block_iq1_m { unsigned char index[32], high[16], scales[4][2]; } specdec__block_iq1_m;
+typedef struct specdec__block_tq1_0 { unsigned char fives[48], fours[4], d[2]; } specdec__block_tq1_0;
+typedef struct specdec__block_tq2_0 { unsigned char crumbs[64], d[2]; } specdec__block_tq2_0;
+typedef struct specdec__block_mxfp4 { unsigned char exponent, nibbles[16]; } specdec__block_mxfp4;
+typedef struct specdec__block_nvfp4 { unsigned char scales[4], nibbles[4][8]; } specdec__block_nvfp4;
+typedef struct specdec__block_q1_0 { unsigned char d[2], bits[16]; } specdec__block_q1_0;
+typedef struct specdec__block_q2_0 { unsigned char d[2], crumbs[16]; } specdec__block_q2_0;
+
+/* Twice the 16 values of a 4-bit float (E2M1), of which MXFP4 and NVFP4 are made. */
+static const int8_t specdec__quant_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* The 16 values of IQ4_NL and IQ4_XS. */
 static const int8_t specdec__quant_iq4_values[16] = {
@@ -3372,6 +3411,131 @@ static const uint16_t specdec__quant_iq2_xs_grid[512] = {SPECDEC__QUANT_IQ2_XS_G
     X(42148, 42240, 42265, 42577, 43018, 43048, 43170, 43348, 43398, 43528, 43530, 43552, 43554, 43560, 43656, 43690)
 static const uint16_t specdec__quant_iq2_s_grid[1024] = {SPECDEC__QUANT_IQ2_S_GRID(SPECDEC__QUANT_POINTS)};
 
+/* The 2048 points of IQ1_S and IQ1_M: 8 values a point, 2 bits each (0, 1, 2 for -1, 0, 1), the first one lowest. */
+static const uint16_t specdec__quant_iq1_grid[2048] = {
+    0, 2, 5, 8, 10, 17, 21, 32, 34, 40, 42, 69, 81, 84, 86, 101, 128, 130, 136, 138, 149, 160, 162, 168, 170, 260, 261,
+    273, 276, 278, 281, 282, 293, 321, 326, 329, 338, 341, 346, 353, 356, 358, 360, 389, 401, 404, 406, 421, 512, 514,
+    520, 522, 533, 544, 546, 552, 554, 581, 593, 601, 612, 617, 640, 642, 648, 650, 657, 661, 665, 672, 674, 680, 682,
+    1041, 1044, 1046, 1061, 1089, 1097, 1109, 1114, 1124, 1125, 1169, 1177, 1189, 1281, 1284, 1285, 1286, 1301, 1304,
+    1306, 1321, 1344, 1349, 1354, 1360, 1361, 1364, 1365, 1366, 1369, 1376, 1378, 1381, 1384, 1386, 1409, 1425, 1429,
+    1432, 1434, 1441, 1444, 1445, 1446, 1449, 1556, 1561, 1601, 1604, 1616, 1618, 1621, 1624, 1632, 1633, 1638, 1641,
+    1669, 1681, 1684, 1689, 2048, 2050, 2056, 2058, 2069, 2080, 2082, 2088, 2090, 2117, 2129, 2134, 2149, 2176, 2178,
+    2184, 2186, 2197, 2208, 2210, 2216, 2218, 2309, 2321, 2324, 2329, 2340, 2341, 2369, 2384, 2385, 2389, 2401, 2404,
+    2409, 2449, 2452, 2454, 2457, 2469, 2560, 2562, 2568, 2570, 2581, 2592, 2594, 2600, 2602, 2629, 2641, 2649, 2657,
+    2661, 2688, 2690, 2693, 2696, 2698, 2709, 2720, 2722, 2728, 2730, 4112, 4113, 4116, 4121, 4132, 4133, 4161, 4164,
+    4176, 4181, 4184, 4193, 4196, 4197, 4201, 4241, 4244, 4246, 4257, 4261, 4353, 4356, 4358, 4361, 4368, 4370, 4373,
+    4376, 4385, 4388, 4393, 4421, 4426, 4432, 4433, 4434, 4436, 4437, 4438, 4441, 4448, 4453, 4484, 4498, 4501, 4513,
+    4516, 4625, 4628, 4630, 4645, 4672, 4678, 4681, 4690, 4693, 4696, 4698, 4708, 4710, 4741, 4753, 4756, 4758, 4773,
+    5121, 5126, 5129, 5140, 5141, 5144, 5145, 5153, 5158, 5185, 5189, 5190, 5192, 5194, 5201, 5204, 5205, 5206, 5209,
+    5218, 5221, 5224, 5252, 5257, 5264, 5268, 5269, 5272, 5273, 5274, 5281, 5284, 5285, 5289, 5378, 5381, 5386, 5393,
+    5396, 5397, 5398, 5401, 5408, 5410, 5413, 5416, 5418, 5441, 5444, 5445, 5446, 5457, 5458, 5460, 5461, 5462, 5465,
+    5466, 5473, 5476, 5477, 5478, 5481, 5504, 5506, 5508, 5509, 5512, 5514, 5520, 5521, 5524, 5525, 5526, 5529, 5530,
+    5536, 5538, 5541, 5633, 5636, 5637, 5638, 5653, 5654, 5656, 5658, 5665, 5670, 5696, 5698, 5700, 5701, 5704, 5706,
+    5713, 5717, 5718, 5720, 5721, 5729, 5732, 5733, 5736, 5737, 5738, 5766, 5770, 5778, 5781, 5796, 5801, 6161, 6166,
+    6181, 6209, 6212, 6214, 6217, 6224, 6229, 6232, 6234, 6240, 6241, 6244, 6246, 6249, 6277, 6289, 6292, 6309, 6416,
+    6418, 6421, 6426, 6433, 6437, 6466, 6468, 6469, 6472, 6481, 6484, 6485, 6486, 6489, 6490, 6496, 6501, 6506, 6537,
+    6545, 6546, 6549, 6552, 6561, 6566, 6569, 6665, 6678, 6692, 6694, 6724, 6726, 6729, 6736, 6738, 6741, 6744, 6753,
+    6758, 6761, 6789, 6801, 6806, 6810, 8192, 8194, 8200, 8202, 8213, 8224, 8226, 8229, 8232, 8234, 8261, 8273, 8281,
+    8289, 8293, 8320, 8322, 8328, 8330, 8341, 8352, 8354, 8357, 8360, 8362, 8453, 8465, 8468, 8473, 8485, 8514, 8516,
+    8521, 8533, 8536, 8538, 8545, 8548, 8549, 8550, 8581, 8592, 8598, 8601, 8613, 8705, 8712, 8714, 8721, 8725, 8736,
+    8738, 8744, 8746, 8773, 8785, 8790, 8793, 8805, 8833, 8840, 8842, 8849, 8853, 8864, 8866, 8872, 8874, 9221, 9236,
+    9238, 9241, 9253, 9284, 9285, 9286, 9289, 9298, 9301, 9304, 9306, 9318, 9349, 9361, 9364, 9369, 9377, 9381, 9481,
+    9493, 9505, 9513, 9536, 9541, 9544, 9553, 9556, 9557, 9561, 9570, 9573, 9576, 9609, 9616, 9620, 9621, 9624, 9626,
+    9633, 9636, 9638, 9641, 9733, 9744, 9746, 9753, 9765, 9793, 9801, 9813, 9824, 9825, 9833, 9860, 9862, 9872, 9882,
+    10240, 10242, 10248, 10250, 10261, 10272, 10274, 10280, 10282, 10309, 10321, 10324, 10341, 10368, 10370, 10376,
+    10378, 10400, 10402, 10408, 10410, 10505, 10513, 10516, 10521, 10533, 10566, 10569, 10578, 10581, 10593, 10596,
+    10598, 10601, 10629, 10640, 10646, 10649, 10660, 10661, 10752, 10754, 10760, 10762, 10784, 10786, 10792, 10794,
+    10821, 10833, 10838, 10841, 10853, 10880, 10882, 10888, 10890, 10901, 10912, 10914, 10920, 10922, 16389, 16401,
+    16406, 16421, 16457, 16466, 16469, 16472, 16474, 16481, 16484, 16486, 16532, 16537, 16545, 16550, 16640, 16641,
+    16644, 16646, 16649, 16658, 16661, 16662, 16664, 16666, 16673, 16678, 16681, 16709, 16712, 16714, 16721, 16724,
+    16725, 16726, 16729, 16730, 16741, 16744, 16746, 16769, 16772, 16774, 16784, 16786, 16789, 16800, 16801, 16802,
+    16901, 16913, 16916, 16918, 16933, 16961, 16978, 16981, 16986, 16996, 17001, 17033, 17044, 17061, 17409, 17429,
+    17433, 17449, 17477, 17480, 17482, 17489, 17492, 17493, 17494, 17505, 17506, 17509, 17512, 17514, 17537, 17542,
+    17545, 17552, 17554, 17557, 17568, 17569, 17577, 17665, 17666, 17669, 17674, 17681, 17684, 17685, 17686, 17689,
+    17696, 17701, 17706, 17729, 17732, 17733, 17734, 17737, 17744, 17745, 17748, 17749, 17750, 17752, 17753, 17761,
+    17764, 17765, 17766, 17769, 17794, 17796, 17797, 17800, 17809, 17812, 17813, 17814, 17817, 17818, 17829, 17832,
+    17834, 17921, 17925, 17929, 17940, 17941, 17944, 17946, 17953, 17956, 17961, 17984, 17986, 17989, 17992, 18000,
+    18001, 18002, 18005, 18006, 18009, 18018, 18021, 18024, 18049, 18053, 18058, 18068, 18069, 18081, 18084, 18086,
+    18437, 18449, 18453, 18458, 18469, 18498, 18505, 18512, 18517, 18520, 18529, 18532, 18534, 18537, 18565, 18577,
+    18580, 18582, 18585, 18597, 18689, 18693, 18694, 18698, 18704, 18708, 18709, 18712, 18721, 18724, 18726, 18752,
+    18757, 18762, 18769, 18770, 18772, 18773, 18774, 18777, 18784, 18786, 18789, 18790, 18794, 18822, 18825, 18834,
+    18837, 18838, 18840, 18849, 18852, 18854, 18857, 18966, 19012, 19014, 19017, 19029, 19032, 19034, 19044, 19049,
+    19092, 19109, 20481, 20484, 20485, 20486, 20489, 20498, 20501, 20506, 20513, 20516, 20521, 20544, 20549, 20552,
+    20561, 20564, 20565, 20566, 20569, 20581, 20584, 20614, 20617, 20629, 20632, 20640, 20641, 20646, 20649, 20741,
+    20744, 20745, 20746, 20753, 20756, 20757, 20758, 20760, 20761, 20768, 20773, 20774, 20776, 20778, 20801, 20804,
+    20805, 20806, 20809, 20816, 20817, 20818, 20820, 20821, 20822, 20824, 20825, 20826, 20833, 20836, 20837, 20838,
+    20841, 20866, 20869, 20881, 20884, 20885, 20886, 20889, 20896, 20901, 20906, 20993, 20998, 21010, 21013, 21018,
+    21025, 21028, 21058, 21061, 21066, 21073, 21076, 21077, 21078, 21081, 21090, 21093, 21125, 21136, 21138, 21141,
+    21145, 21146, 21156, 21508, 21509, 21521, 21524, 21525, 21526, 21528, 21529, 21537, 21541, 21544, 21546, 21569,
+    21572, 21573, 21574, 21577, 21578, 21584, 21585, 21588, 21589, 21590, 21592, 21593, 21594, 21601, 21602, 21604,
+    21605, 21606, 21609, 21632, 21640, 21642, 21649, 21652, 21653, 21654, 21657, 21665, 21668, 21669, 21674, 21761,
+    21762, 21764, 21765, 21766, 21769, 21776, 21777, 21778, 21780, 21781, 21782, 21785, 21786, 21793, 21796, 21797,
+    21798, 21801, 21824, 21825, 21826, 21828, 21829, 21830, 21832, 21833, 21840, 21841, 21842, 21844, 21845, 21846,
+    21848, 21849, 21850, 21856, 21857, 21860, 21861, 21862, 21864, 21865, 21866, 21889, 21892, 21893, 21897, 21898,
+    21904, 21905, 21908, 21909, 21910, 21912, 21913, 21921, 21924, 21925, 21926, 21929, 22016, 22017, 22018, 22020,
+    22022, 22024, 22025, 22033, 22036, 22037, 22040, 22041, 22048, 22049, 22050, 22052, 22053, 22054, 22056, 22057,
+    22081, 22085, 22086, 22088, 22089, 22090, 22096, 22097, 22098, 22100, 22101, 22102, 22104, 22105, 22106, 22113,
+    22116, 22117, 22121, 22146, 22149, 22150, 22152, 22153, 22154, 22161, 22165, 22170, 22178, 22181, 22182, 22184,
+    22185, 22532, 22533, 22534, 22537, 22544, 22549, 22552, 22561, 22570, 22597, 22600, 22602, 22609, 22612, 22613,
+    22614, 22616, 22617, 22624, 22626, 22628, 22629, 22658, 22665, 22672, 22674, 22677, 22680, 22689, 22697, 22785,
+    22786, 22789, 22794, 22801, 22804, 22805, 22806, 22809, 22821, 22849, 22852, 22853, 22854, 22857, 22864, 22865,
+    22866, 22868, 22869, 22870, 22872, 22873, 22874, 22881, 22884, 22885, 22886, 22889, 22913, 22917, 22921, 22929,
+    22932, 22933, 22934, 22936, 22937, 22949, 23044, 23048, 23061, 23066, 23072, 23077, 23078, 23081, 23109, 23112,
+    23113, 23121, 23125, 23126, 23128, 23129, 23138, 23141, 23144, 23146, 23169, 23178, 23186, 23189, 23190, 23192,
+    23194, 23201, 24581, 24596, 24598, 24601, 24613, 24644, 24656, 24661, 24662, 24664, 24666, 24673, 24676, 24678,
+    24681, 24705, 24726, 24741, 24833, 24836, 24838, 24841, 24850, 24853, 24865, 24866, 24870, 24873, 24901, 24905,
+    24913, 24917, 24918, 24921, 24933, 24934, 24938, 24964, 24970, 24978, 24981, 24993, 24998, 25001, 25105, 25110,
+    25113, 25152, 25153, 25158, 25173, 25174, 25176, 25184, 25221, 25233, 25238, 25253, 25617, 25618, 25621, 25622,
+    25626, 25633, 25638, 25641, 25664, 25666, 25669, 25672, 25674, 25681, 25684, 25685, 25686, 25689, 25690, 25696,
+    25698, 25701, 25732, 25733, 25737, 25744, 25746, 25748, 25749, 25750, 25752, 25754, 25761, 25764, 25769, 25861,
+    25864, 25866, 25873, 25877, 25878, 25881, 25924, 25925, 25926, 25929, 25936, 25937, 25940, 25941, 25942, 25945,
+    25953, 25956, 25957, 25958, 25961, 25990, 25993, 25994, 26001, 26005, 26006, 26009, 26010, 26018, 26021, 26022,
+    26024, 26114, 26121, 26133, 26144, 26150, 26152, 26153, 26176, 26181, 26184, 26186, 26193, 26196, 26197, 26198,
+    26200, 26202, 26208, 26213, 26216, 26240, 26242, 26245, 26250, 26260, 26262, 26264, 26265, 26272, 26276, 26278,
+    26282, 26646, 26649, 26661, 26689, 26706, 26709, 26714, 26721, 26729, 26757, 26769, 26776, 26790, 26881, 26884,
+    26896, 26901, 26913, 26916, 26918, 26921, 26944, 26945, 26949, 26950, 26952, 26961, 26964, 26965, 26966, 26969,
+    26976, 26981, 26986, 27010, 27012, 27018, 27029, 27041, 27044, 27045, 27049, 27153, 27158, 27160, 27201, 27204,
+    27209, 27216, 27221, 27224, 27226, 27236, 27237, 27241, 27270, 27284, 27288, 27290, 27302, 32768, 32770, 32776,
+    32778, 32800, 32802, 32808, 32810, 32837, 32848, 32849, 32852, 32854, 32857, 32869, 32896, 32898, 32904, 32906,
+    32917, 32928, 32930, 32936, 32938, 33029, 33041, 33044, 33046, 33049, 33061, 33089, 33092, 33097, 33104, 33106,
+    33109, 33110, 33112, 33113, 33124, 33126, 33129, 33157, 33161, 33172, 33174, 33177, 33189, 33280, 33282, 33288,
+    33290, 33301, 33312, 33314, 33320, 33322, 33361, 33364, 33369, 33381, 33408, 33410, 33416, 33418, 33429, 33440,
+    33442, 33448, 33450, 33812, 33817, 33857, 33860, 33873, 33877, 33882, 33889, 33892, 33897, 33940, 33945, 34049,
+    34057, 34066, 34069, 34074, 34086, 34089, 34112, 34113, 34117, 34120, 34129, 34132, 34133, 34134, 34137, 34138,
+    34149, 34150, 34152, 34154, 34177, 34180, 34182, 34185, 34192, 34194, 34197, 34200, 34214, 34321, 34326, 34329,
+    34341, 34369, 34372, 34377, 34378, 34384, 34389, 34393, 34394, 34401, 34406, 34410, 34437, 34449, 34458, 34468,
+    34816, 34818, 34824, 34826, 34837, 34848, 34850, 34856, 34858, 34881, 34885, 34897, 34900, 34905, 34917, 34921,
+    34944, 34946, 34952, 34954, 34965, 34976, 34978, 34984, 34986, 35077, 35078, 35089, 35092, 35094, 35109, 35137,
+    35140, 35142, 35145, 35152, 35154, 35157, 35162, 35169, 35172, 35205, 35222, 35225, 35237, 35328, 35330, 35336,
+    35338, 35349, 35360, 35362, 35368, 35370, 35397, 35409, 35412, 35414, 35456, 35458, 35464, 35466, 35477, 35488,
+    35490, 35496, 35498, 36869, 36881, 36886, 36888, 36889, 36901, 36929, 36934, 36937, 36949, 36952, 36954, 36969,
+    36970, 36997, 37009, 37012, 37014, 37017, 37029, 37121, 37124, 37126, 37129, 37136, 37141, 37144, 37146, 37153,
+    37156, 37158, 37161, 37184, 37189, 37200, 37201, 37204, 37205, 37206, 37209, 37218, 37221, 37252, 37254, 37266,
+    37269, 37272, 37281, 37284, 37286, 37289, 37381, 37393, 37396, 37401, 37413, 37444, 37446, 37449, 37456, 37458,
+    37461, 37464, 37478, 37481, 37509, 37524, 37526, 37545, 37889, 37892, 37894, 37904, 37909, 37912, 37926, 37952,
+    37962, 37969, 37972, 37973, 37974, 37976, 37977, 37984, 37985, 37986, 37989, 38020, 38022, 38034, 38036, 38037,
+    38040, 38049, 38057, 38144, 38149, 38152, 38154, 38160, 38161, 38164, 38165, 38166, 38169, 38177, 38181, 38185,
+    38186, 38209, 38212, 38213, 38214, 38217, 38224, 38225, 38226, 38228, 38229, 38230, 38232, 38233, 38234, 38241,
+    38244, 38245, 38246, 38249, 38273, 38277, 38280, 38289, 38290, 38292, 38293, 38294, 38297, 38298, 38304, 38306,
+    38309, 38312, 38314, 38401, 38404, 38416, 38421, 38425, 38432, 38438, 38441, 38469, 38472, 38473, 38481, 38482,
+    38485, 38486, 38489, 38501, 38504, 38530, 38532, 38537, 38538, 38546, 38548, 38549, 38564, 38566, 38569, 38917,
+    38934, 38937, 38949, 38977, 38982, 38992, 38994, 38997, 38998, 39002, 39012, 39013, 39045, 39057, 39062, 39065,
+    39077, 39172, 39174, 39177, 39184, 39186, 39189, 39192, 39194, 39200, 39201, 39204, 39206, 39232, 39234, 39237,
+    39240, 39242, 39249, 39252, 39253, 39254, 39257, 39266, 39269, 39270, 39274, 39297, 39300, 39312, 39314, 39317,
+    39322, 39329, 39334, 39429, 39445, 39461, 39492, 39494, 39497, 39504, 39509, 39512, 39521, 39557, 39569, 39572,
+    39573, 39574, 40960, 40962, 40968, 40970, 40981, 40992, 40994, 41000, 41002, 41029, 41041, 41044, 41046, 41049,
+    41088, 41090, 41096, 41098, 41109, 41120, 41122, 41128, 41130, 41221, 41225, 41233, 41236, 41238, 41241, 41242,
+    41286, 41289, 41297, 41301, 41304, 41306, 41313, 41316, 41349, 41360, 41362, 41366, 41369, 41474, 41480, 41482,
+    41488, 41497, 41506, 41512, 41514, 41541, 41553, 41558, 41561, 41573, 41600, 41602, 41608, 41610, 41621, 41632,
+    41634, 41640, 41642, 42009, 42021, 42049, 42052, 42064, 42068, 42069, 42072, 42074, 42081, 42085, 42086, 42088,
+    42089, 42117, 42246, 42249, 42256, 42258, 42261, 42264, 42278, 42281, 42306, 42309, 42321, 42324, 42325, 42326,
+    42329, 42341, 42346, 42369, 42372, 42373, 42374, 42377, 42386, 42389, 42392, 42501, 42513, 42518, 42522, 42529,
+    42533, 42564, 42566, 42570, 42578, 42581, 42582, 42584, 42592, 42594, 42630, 42640, 42645, 42646, 42649, 42657,
+    42660, 42662, 43008, 43010, 43016, 43018, 43040, 43042, 43048, 43050, 43089, 43092, 43094, 43097, 43136, 43138,
+    43144, 43146, 43157, 43168, 43170, 43176, 43178, 43269, 43284, 43289, 43297, 43301, 43329, 43344, 43349, 43354,
+    43361, 43366, 43369, 43408, 43414, 43520, 43522, 43528, 43530, 43552, 43554, 43560, 43562, 43601, 43604, 43606,
+    43648, 43650, 43656, 43658, 43669, 43680, 43682, 43688, 43690};
+
 /* =====================================================================================================================
  * >>quant/decode: decoders: a block of a quantised type to integer codes and scales.
  * ================================================================================================================== */
@@ -3385,6 +3549,23 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
         codes[i] = (int8_t)((packed[i] & 15) + offset);
         codes[i + 16] = (int8_t)((packed[i] >> 4) + offset);
     }
+}
+
+/* 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
+SPECDEC__INLINE float specdec__quant_power(unsigned exponent)
+{
+    return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+}
+
+/* Half the value of an 8-bit float without a sign: 4 bits of exponent, 3 of mantissa; 0x7f stands for 0. */
+SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
+{
+    const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
+
+    if ((byte & 127) == 127)
+        return 0;
+    return exponent ? specdec__float_from_bits((exponent + 119) << 23 | mantissa << 20)
+                    : (float)mantissa * (1.0f / 1024);
 }
 
 SPECDEC__RARE
@@ -3724,6 +3905,140 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
+/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats. Value: float * 2^(e - 127); codes are twice the
+   floats (Open Compute Project, Microscaling Formats, 2023). */
+static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_mxfp4 *from = (const specdec__block_mxfp4 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = specdec__quant_power(from->exponent);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = specdec__quant_fp4_values[codes[i]];
+}
+
+/* NVFP4: 4 scales that are 8-bit floats without a sign, for 16 values each 8 bytes of nibbles that are 4-bit floats;
+   codes are twice the floats. */
+static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_nvfp4 *from = (const specdec__block_nvfp4 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        scale[i] = specdec__quant_half_of_e4m3(from->scales[i]);
+    for (i = 0; i < 64; i++)
+        codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
+}
+
+/* Q1_0: d f16, 128 bits: 1 for d, 0 for -d. */
+static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q1_0 *from = (const specdec__block_q1_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = scale[1] = scale[2] = scale[3] = specdec__load_f16(from->d);
+    for (i = 0; i < 128; i++)
+        codes[i] = (int8_t)((from->bits[i / 8] >> (i % 8) & 1) * 2 - 1);
+}
+
+/* Q2_0: d f16, 64 times 2 bits: (bits - 1) * d. */
+static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q2_0 *from = (const specdec__block_q2_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = scale[1] = specdec__load_f16(from->d);
+    for (i = 0; i < 64; i++)
+        codes[i] = (int8_t)((from->crumbs[i / 4] >> (i % 4 * 2) & 3) - 1);
+}
+
+/* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
+static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++)
+        scale[i] = specdec__load_f16(from->d);
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
+}
+
+/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. A byte is a fraction, over 256,
+   whose first digits behind the point are these. */
+static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    static const unsigned char powers[5] = {1, 3, 9, 27, 81};
+    const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++)
+        scale[i] = specdec__load_f16(from->d);
+    for (i = 0; i < 256; i++) {
+        const int in_run = i < 160 ? i : i - 160, run = i < 160 ? 32 : i < 240 ? 16 : 4;
+        const int at = i < 240 ? in_run % run : (i - 240) % 4, digit = i < 240 ? in_run / run : (i - 240) / 4;
+        const unsigned char byte = i < 160 ? from->fives[at] : i < 240 ? from->fives[32 + at] : from->fours[at];
+
+        codes[i] = (int8_t)(((byte * powers[digit] & 255) * 3 >> 8) - 1);
+    }
+}
+
+/* Eight values of a point of the grid of IQ1, times eight, plus shift. */
+SPECDEC__INLINE void specdec__quant_iq1_point(unsigned point, int shift, int8_t *codes)
+{
+    int i;
+
+    for (i = 0; i < 8; i++)
+        codes[i] = (int8_t)((int)(specdec__quant_iq1_grid[point] >> (2 * i) & 3) * 8 - 8 + shift);
+}
+
+/* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
+   scale, the sign of a shift. */
+static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq1_s *from = (const specdec__block_iq1_s *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        unsigned high = specdec__load_u16(from->high[i / 4]);
+
+        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000 ? -1 : 1,
+                                 codes + 8 * i);
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
+    }
+}
+
+/* IQ1_M: 32 low bytes of indices of the grid, 32 nibbles: 3 bits on top of an index and the sign of a shift; 4 words:
+   four times 3 bits of a scale, and four bits of d f16. */
+static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq1_m *from = (const specdec__block_iq1_m *)(const void *)block;
+    unsigned half = 0;
+    float d;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        half |= (unsigned)specdec__load_u16(from->scales[i]) >> 12 << (4 * i);
+    d = specdec__float_from_f16((uint16_t)half);
+    for (i = 0; i < 32; i++) {
+        unsigned high = (unsigned)from->high[i / 2] >> (i % 2 * 4) & 15;
+
+        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8 ? -1 : 1, codes + 8 * i);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
+}
 SPECDEC__RARE_END
 
 /* =====================================================================================================================
@@ -3757,14 +4072,11 @@ typedef struct specdec__quant_stranger {
 } specdec__quant_stranger;
 
 static const specdec__quant_stranger specdec__quant_strangers[] = {
-    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},         {9, 32, 36, "Q8_1", "Q8_0"},
-    {15, 256, 292, "Q8_K", "Q8_0"},     {19, 256, 50, "IQ1_S", "IQ2_XXS"}, {24, 1, 1, "I8", "F32"},
-    {25, 1, 2, "I16", "F32"},           {26, 1, 4, "I32", "F32"},          {27, 1, 8, "I64", "F32"},
-    {28, 1, 8, "F64", "F32"},           {29, 256, 56, "IQ1_M", "IQ2_XXS"}, {31, 1, 0, "Q4_0_4_4", "Q4_0"},
-    {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},    {34, 256, 54, "TQ1_0", "IQ2_XXS"},
-    {35, 256, 66, "TQ2_0", "Q2_K"},     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"},
-    {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}, {39, 32, 17, "MXFP4", "IQ4_NL"},   {40, 64, 36, "NVFP4", "IQ4_NL"},
-    {41, 128, 18, "Q1_0", "IQ2_XXS"},   {42, 64, 18, "Q2_0", "Q2_K"}};
+    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
+    {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
+    {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
+    {31, 1, 0, "Q4_0_4_4", "Q4_0"},     {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},
+    {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
 static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_stranger(uint32_t number)
@@ -4483,6 +4795,20 @@ static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type 
     (SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u), SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), \
      SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au))
 
+/* Pair 4*i + j of bits (i, j < 4) goes to pair 4*j + i: byte j then holds the codes of the elements 4*i + j. Its own
+   inverse. */
+#define SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare) \
+    (SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 12, 0x0000F0F0u))
+
+/* What the tiles do to words of a field. */
+#define SPECDEC__QUANT_TRANSPOSE(unit, word, spare) \
+    do { \
+        if ((unit) == SPECDEC__QUANT_BITS32) \
+            SPECDEC__QUANT_TRANSPOSE_BITS(word, spare); \
+        else if ((unit) == SPECDEC__QUANT_TWOS32) \
+            SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare); \
+    } while (0)
+
 /* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
    restored. */
 SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
@@ -4503,10 +4829,10 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         for (i = 0; i < count; i++) {
             uint32_t word = specdec__load_u32(from + (size_t)i * from_step), spare;
 
-            if (back)
+            if (back && unit == SPECDEC__QUANT_BITS32)
                 SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare);
             else
-                SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+                SPECDEC__QUANT_TRANSPOSE(unit, word, spare);
             specdec__store_u32(to + (size_t)i * to_step, word);
         }
 }
@@ -4575,11 +4901,24 @@ SPECDEC__INLINE void specdec__quant_sixteen(int unit, const unsigned char *from,
             w[1] = specdec__even_bytes(odd, odd2);
             w[2] = specdec__odd_bytes(even, even2);
             w[3] = specdec__odd_bytes(odd, odd2);
-        } else if (unit == SPECDEC__QUANT_BITS32) {
+        } else {
             for (k = 0; k < 4; k++)
-                SPECDEC__QUANT_TRANSPOSE_BITS(w[k], spare);
+                SPECDEC__QUANT_TRANSPOSE(unit, w[k], spare);
         }
     memcpy(to, words, sizeof words);
+}
+
+/* Interleaves a field of one unit of 1 or 2 bytes of 16 rows. */
+SPECDEC__INLINE void specdec__quant_interleave_unit(size_t size, const unsigned char *from, size_t row_bytes,
+                                                    unsigned char *to)
+{
+    size_t row;
+
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row++, from += row_bytes, to += size)
+        if (size == 1)
+            *to = *from;
+        else
+            memcpy(to, from, 2);
 }
 
 /* Interleaves a field of size bytes of 16 rows; its block ends `rest` bytes behind its beginning, and has at least 16.
@@ -4588,10 +4927,10 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size
                                                      size_t row_bytes, unsigned char *to)
 {
     unsigned char part[16 * SPECDEC__QUANT_ROWS];
-    size_t i, left, back, row;
+    size_t i, left, back;
 
-    for (row = 0; size == 2 && row < SPECDEC__QUANT_ROWS; row++)
-        memcpy(to + row * 2, from + row * row_bytes, 2);
+    if (size <= 2)
+        specdec__quant_interleave_unit(size, from, row_bytes, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__QUANT_ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0; /* the block ends before that: begin further ahead */
@@ -4638,7 +4977,7 @@ static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type 
             specdec__quant_prefetch(from + size, row_bytes, bytes - size);
         for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
             const int unit = type->fields[f].unit;
-            const size_t wide = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+            const size_t wide = specdec__quant_unit_bytes(unit);
 
             size = wide * type->fields[f].count * whole;
             if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
@@ -4663,7 +5002,7 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 
     for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
         int unit = type->fields[f].unit, count = type->fields[f].count;
-        size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+        size_t size = specdec__quant_unit_bytes(unit);
 
         specdec__quant_move_units(unit, count, 1, tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS,
                                   block_out, size);
@@ -5469,7 +5808,7 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 /* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
-    return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
+    return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
 }
 /* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
@@ -5542,6 +5881,9 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 #define SPECDEC__X86_SELDOM(X, isa) \
     X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
 #define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+/* Types that only their decoders unpack. */
+#define SPECDEC__X86_DECODED(X, isa) \
+    X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0) X(isa, MXFP4)
 
 #define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
@@ -7373,8 +7715,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word
     __m128i low, high;
 
     if (unit > 2) {
-        if (unit == SPECDEC__QUANT_BITS32)
-            SPECDEC__QUANT_TRANSPOSE_BITS(bits, spare);
+        SPECDEC__QUANT_TRANSPOSE(unit, bits, spare);
         specdec__avx2_put_vector((__m256i)bits, to + half * 32);
         return;
     }
@@ -7435,11 +7776,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
 {
     __m256i words[5];
     size_t i, left, back;
-    int row, half;
+    int half;
 
     words[4] = _mm256_setzero_si256(); /* the word behind the last */
-    for (row = 0; size == 2 && row < SPECDEC__ROWS; row++)
-        memcpy(to + row * 2, from + (size_t)row * step, 2);
+    if (size <= 2)
+        specdec__quant_interleave_unit(size, from, step, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
@@ -7461,7 +7802,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
                                                      unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
-    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
 
@@ -7481,7 +7822,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
         for (f = 0; rest; f++) {
             const int unit = type->fields[f].unit;
 
-            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            size = specdec__quant_unit_bytes(unit) * type->fields[f].count * whole;
             specdec__avx2_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
             rows += size;
             tile_out += size * SPECDEC__ROWS;
@@ -8399,6 +8740,30 @@ SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
 SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
 SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
 
+/* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs, scales. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                       int blocks, specdec__panel *panel)
+{
+    const __m512i high = _mm512_set1_epi8((char)-128);
+    __m512i u[8];
+    int b, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (b = 0; b < blocks; b++) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            u[i] = _mm512_xor_si512(_mm512_loadu_si512(panel->u.codes + b * 512 + i * 64), high);
+            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
+        }
+        if (type->granule == 32) {
+            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+        } else {
+            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+        }
+    }
+}
+
 /* sums (count, 16) += a panel times 1 to 4 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
                                                                  const specdec__panel *panel, int blocks,
@@ -8557,13 +8922,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i 
                                     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
 }
 
-/* Words whose bits are transposed: SPECDEC__QUANT_BITS32. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(__m512i words)
+/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i words)
 {
     typedef uint32_t words16 __attribute__((vector_size(64)));
     words16 word = (words16)words, spare;
 
-    SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+    SPECDEC__QUANT_TRANSPOSE(unit, word, spare);
     return (__m512i)word;
 }
 
@@ -8608,7 +8973,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_units(int unit, const _
         x = odd ? specdec__avx512_middle(words) : *words;
         _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split(unit, x)
                                 : unit == 4 ? x
-                                            : specdec__avx512_bits(x));
+                                            : specdec__avx512_bits(unit, x));
     }
     if (size) /* half a word */
         specdec__avx512_put_half(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
@@ -8623,8 +8988,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     size_t i, left, back;
 
     words[4] = _mm512_setzero_si512(); /* the word behind the last */
-
-    for (i = 0; i < size; i += left, to += left * SPECDEC__ROWS) {
+    if (size == 1)
+        specdec__quant_interleave_unit(1, from, step, to);
+    for (i = 0; size > 1 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
@@ -8640,7 +9006,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
                                                        unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
-    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
 
@@ -8660,7 +9026,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
         for (f = 0; rest; f++) {
             const int unit = type->fields[f].unit;
 
-            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            size = specdec__quant_unit_bytes(unit) * type->fields[f].count * whole;
             specdec__avx512_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
             rows += size;
             tile_out += size * SPECDEC__ROWS;
@@ -12465,6 +12831,7 @@ static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* the others have only their decoders */
 };
 
 /* Where four lines of a block begin, which bits of their bytes count, and how far high lines are apart. */
@@ -12745,8 +13112,14 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
     const int bytes = type->bytes * SPECDEC__ROWS, share = type->block == 32 ? bytes : bytes / 8;
     int b, g, i;
 
-    while (from->type != type->number)
+    while (from->type != type->number && from->type != SPECDEC__TYPE_COUNT)
         from++;
+    if (from->type == SPECDEC__TYPE_COUNT) {
+        specdec__unpack_codes(type, tile, blocks, panel);
+        for (b = 0; b < blocks * per; b++)
+            SPECDEC__LINE_PAIR(panel, b, type->granule);
+        return;
+    }
     for (b = 0; b < blocks; b++) {
         const int at = b & (whole - 1);
 
@@ -12871,6 +13244,11 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
+    SPECDEC__AVX512_PANEL_ENTRY(isa, number)
+#define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
+    SPECDEC__ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__AVX512_PANEL_ENTRY(isa, number)
+#define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
     SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
@@ -13009,13 +13387,20 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-/* Fills the table of SSE4.1. */
-static void specdec__kernels_sse41(specdec__kernels *table)
+/* Enters what multiplies any type on every x86-64 from 2008 on: wider instruction sets keep it for types that they have
+   no kernel for. */
+static void specdec__kernels_x86_plain(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
-    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
+}
+
+/* Fills the table of SSE4.1. */
+static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
+{
+    specdec__kernels_x86_plain(table);
+    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
     SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
@@ -13035,7 +13420,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 /* What AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    specdec__kernels_plain(table);
+    specdec__kernels_x86_plain(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
@@ -13061,10 +13446,11 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_plain(table);
+    specdec__kernels_x86_plain(table);
     SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
+    SPECDEC__X86_DECODED(SPECDEC__AVX512_DECODED_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
@@ -18463,10 +18849,10 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
-    return !SPECDEC__CLUSTER || m->first + m->layers == m->all;
+    return !SPECDEC__PIPE || m->first + m->layers == m->all;
 }
 
 /* Whether a model can write a text on its own. */
@@ -19614,38 +20000,6 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     return result;
 }
 
-/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
-static int specdec__model_drafter(const specdec_cluster *cluster)
-{
-    int i = cluster->ranks - 1;
-
-    while (i > 0 && cluster->layers[i])
-        i--;
-    return i;
-}
-
-/* Leaves a model the layers that a rank has. */
-static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
-{
-    const int drafter = specdec__model_drafter(cluster);
-    int i, sum = 0;
-
-    if (m->trait[SPECDEC__READS_STATES])
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
-    for (i = 0; i < cluster->ranks; i++) {
-        m->first += i < cluster->rank ? cluster->layers[i] : 0;
-        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
-                                                                                         : m->all + 1;
-        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
-                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
-                                 m->all);
-    }
-    m->layers = cluster->layers[cluster->rank];
-    m->bare = cluster->rank > 0;
-    return SPECDEC_OK;
-}
-
 /* The layers. */
 static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
@@ -19654,9 +20008,9 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
     for (i = 0; i < m->first + m->layers && !r; i++)
-        r = SPECDEC__CLUSTER && i < m->first ? specdec__model_elsewhere(m, i, error)
+        r = SPECDEC__PIPE && i < m->first ? specdec__model_elsewhere(m, i, error)
                                              : specdec__model_layer(m, i, arena, error);
-    for (; SPECDEC__CLUSTER && i < m->all && !r; i++)
+    for (; SPECDEC__PIPE && i < m->all && !r; i++)
         r = specdec__model_elsewhere(m, i, error);
     return r;
 }
@@ -19772,7 +20126,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (SPECDEC__CLUSTER && m->bare)
+    if (SPECDEC__PIPE && m->bare)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
@@ -20115,9 +20469,15 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
+/* Chooses the layers of a model that are wanted: m->first and m->layers of m->all, and whether it is m->bare. */
+typedef struct specdec__model_cut {
+    specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
+    const specdec_cluster *cluster;
+} specdec__model_cut;
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
@@ -20147,16 +20507,16 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
-    if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
+    if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
    the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. cluster: whose layers are wanted; NULL: all. */
+   weights. cut: NULL: all layers are wanted. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file;
@@ -20171,7 +20531,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         if (result)
             return result;
     }
-    result = specdec__model_parse(m, file, vocabulary_only, cluster, arena, error);
+    result = specdec__model_parse(m, file, vocabulary_only, cut, arena, error);
     return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
 }
 
@@ -20444,7 +20804,7 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
 {
     specdec__kv_news news;
 
-    if (!SPECDEC__CLUSTER || !kv->tell)
+    if (!SPECDEC__PIPE || !kv->tell)
         return;
     news.kind = kind;
     news.view = view;
@@ -20692,10 +21052,10 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
 /* The same. Those who listen hear of it when it has changed something. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__CLUSTER && kv->tell ? specdec__view_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
     const int enough = specdec__view_extend(view, kv, n);
 
-    if (SPECDEC__CLUSTER && (!enough || before < n))
+    if (SPECDEC__PIPE && (!enough || before < n))
         specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
     return enough;
 }
@@ -21206,6 +21566,15 @@ typedef struct specdec__routes {
     int jobs;
 } specdec__routes;
 
+struct specdec__context;
+
+/* What is called in each step of a model that is a part of one. */
+typedef struct specdec__forward_hooks {
+    void (*between)(struct specdec__context *c); /* before each layer */
+    /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
+    specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
+} specdec__forward_hooks;
+
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
     const specdec__model *model;
@@ -21265,11 +21634,8 @@ typedef struct specdec__context {
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
-    /* The model is a part of one. What is told between two layers; who runs the other layers, when its own are done and
-       the batch is prepared, and hands out the rows; NULL: nobody */
-    void (*between)(struct specdec__context *c);
-    specdec_result (*elsewhere)(struct specdec__context *c, specdec_error *error);
-    void *link;
+    const specdec__forward_hooks *hooks; /* NULL: none */
+    void *link;                /* what those work on */
     specdec__kv kv;
 } specdec__context;
 
@@ -22980,8 +23346,8 @@ static void specdec__forward_worker(void *argument, int thread)
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
-        if (SPECDEC__CLUSTER && c->between && !thread)
-            c->between(c);
+        if (SPECDEC__PIPE && c->hooks && !thread)
+            c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -23046,7 +23412,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
-    if (c->row_count > c->most_rows && (c->most_rows || !SPECDEC__CLUSTER))
+    if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -23066,13 +23432,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if ((!SPECDEC__CLUSTER || c->model->layers) &&
+    if ((!SPECDEC__PIPE || c->model->layers) &&
         specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (!SPECDEC__CLUSTER || !c->elsewhere)
+    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return SPECDEC_OK;
     result = specdec__forward_sound(c, 0, c->n, error);
-    return result ? result : c->elsewhere(c, error);
+    return result ? result : c->hooks->beyond(c, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */
@@ -23224,1559 +23590,6 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
     }
     return SPECDEC_OK;
 }
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
- *     several ranks. Compiled in with SPECDEC_CLUSTER.
- *
- * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
- * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
- * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
- * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head.
- *
- * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
- * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
- * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
- * the others go on without it.
- *
- * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
- * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 5
-#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
-#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
-#define SPECDEC__WIRE_RANKS 64
-#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
-#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
-#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
-
-enum {
-    SPECDEC__WIRE_SIGN, /* the magic number */
-    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
-    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
-    SPECDEC__WIRE_WORDS, /* of orders */
-    SPECDEC__WIRE_ROWS,
-    SPECDEC__WIRE_FLOATS, /* of a row */
-    SPECDEC__WIRE_RUN,  /* the run that the message is about */
-    SPECDEC__WIRE_SUM,  /* of all other words */
-    SPECDEC__WIRE_HEAD
-};
-
-/* Kinds of messages. */
-enum {
-    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
-    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
-    /* urgent */
-    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
-    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
-       that are not urgent it has sent to the receiver). */
-    SPECDEC__WIRE_ALIVE,
-    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
-    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
-    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
-    /* From the draft rank: (view, epoch, count, number): guesses behind a text, from that number on; count: the guess
-       before them stands for the text's token number count - 1, of which they are the first; 0: they go on. Then for
-       each that is gone on from (how far its number lies back << 4 | children, token | share << 24 of each). */
-    SPECDEC__WIRE_GUESSES,
-    SPECDEC__WIRE_KINDS
-};
-
-/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
-   the run on the slowest rank so far. */
-enum {
-    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
-    SPECDEC__WIRE_END,
-    /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
-    SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
-    SPECDEC__WIRE_CHOOSE, /* How its tokens are chosen: (view, epoch, SPECDEC__GUESS_SAMPLING words) */
-    SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
-};
-
-enum { SPECDEC__GUESS_SAMPLING = 8 };
-
-/* What the draft rank thinks may follow. */
-typedef struct specdec__guess {
-    uint32_t number; /* of all its guesses; 0: none */
-    uint32_t first;  /* number of its first child, whom the others follow */
-    int32_t token;
-    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
-} specdec__guess;
-
-/* What the draft rank knows of a text, and what it thinks follows. */
-typedef struct specdec__guessed {
-    uint32_t epoch;
-    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
-    double told_at;      /* by the clock: the last of them */
-    uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
-    int count;           /* 0: there is none */
-} specdec__guessed;
-
-/* A run that rank 0 has sent, and that was not answered or not taken yet. */
-typedef struct specdec__wire_flight {
-    uint32_t run;
-    int rows;              /* wanted */
-    int doomed, back;
-    int left;              /* nobody waits for its rows any more: it goes when it is back */
-    double longest;        /* seconds that the slowest stage took; once it is back */
-    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
-} specdec__wire_flight;
-
-/* How far another rank is, as it has said in ALIVE. */
-typedef struct specdec__wire_progress {
-    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank that are not urgent */
-    int started;         /* it has loaded its model */
-} specdec__wire_progress;
-
-/* A rank and those it talks to. */
-typedef struct specdec__link {
-    specdec_cluster cluster;
-    specdec__context *context; /* of its layers; whose link this is */
-    specdec__view **views;     /* (view_count): views by number */
-    int view_count, length;    /* length: keys of a view, at most */
-    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
-    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
-    size_t room;
-    int words, most_words;     /* of orders in out, and at most */
-    uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
-    int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
-    int loaded;                /* this rank has its model */
-    const specdec_hooks *hooks; /* whose log hears of that */
-    uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: some have come since that was looked at */
-    uint32_t guess_next;       /* number behind those that have come */
-    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
-    double guessed_at;         /* by the clock: the last ones */
-    uint32_t run;              /* number of the last run */
-    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
-    int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes that the next run may go on from, and their view */
-    int ended;
-    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: runs are not waited for */
-    int renumbers;             /* the next commit numbers so many nodes anew */
-    uint32_t done;             /* by rank 1: runs */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
-    double longest;            /* seconds of the run on the slowest rank so far */
-    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* by the clock: since when the others are listened to */
-    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
-    uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
-    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
-    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
-    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* ranks that are, */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
-    specdec_error failed;      /* why nothing goes on any more */
-    double working;            /* seconds */
-    int64_t runs, run_nodes, kept_nodes;
-} specdec__link;
-
-/* --- words -------------------------------------------------------------------------------------------------------- */
-
-static uint32_t specdec__wire_get(const unsigned char *message, int i)
-{
-    return specdec__load_u32(message + 4 * (size_t)i);
-}
-
-static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
-{
-    specdec__store_u32(message + 4 * (size_t)i, word);
-}
-
-/* A sum that no change of a word leaves as it was. */
-static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
-{
-    uint32_t sum = 1;
-    size_t i;
-
-    for (i = 0; i < words; i++)
-        if (i != SPECDEC__WIRE_SUM) {
-            sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
-            sum ^= sum >> 15;
-        }
-    return sum;
-}
-
-/* Floats to words, and back. */
-static void specdec__wire_pack(unsigned char *to, const float *from, int count)
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
-}
-
-static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
-}
-
-/* Is this a message, whole and as its header says? */
-static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
-{
-    uint64_t words, rows, floats, kind;
-
-    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
-        return 0;
-    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
-    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
-    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
-    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
-           (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
-           kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
-           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
-           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
-}
-
-/* The rank that a message says it is from, whole or not; 0 where it does not say. */
-static int specdec__wire_sender(const unsigned char *message, size_t size)
-{
-    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
-}
-
-/* Words of orders that are read one after the other. */
-typedef struct specdec__wire_reader {
-    const unsigned char *at;
-    int left, bad;
-} specdec__wire_reader;
-
-static uint32_t specdec__wire_word(specdec__wire_reader *in)
-{
-    uint32_t word = 0;
-
-    if (in->left < 1) {
-        in->bad = 1;
-    } else {
-        word = specdec__wire_get(in->at, 0);
-        in->at += 4;
-        in->left--;
-    }
-    return word;
-}
-
-/* An integer in [low, high]. */
-static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
-{
-    const int value = (int)specdec__wire_word(in);
-
-    in->bad |= value < low || value > high;
-    return in->bad ? low : value;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/link: messages sent and received, and a rank that fails.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
-
-/* The rank with layers that is so many, 1 or -1, from a rank. */
-static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
-{
-    return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
-}
-
-/* The last rank with layers. */
-static int specdec__link_last(const specdec__link *link)
-{
-    return specdec__link_stage_at(link, link->cluster.ranks, -1);
-}
-
-static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
-
-/* Nothing goes on any more: all ranks are told why, which link->failed says. */
-static void specdec__link_give_up(specdec__link *link)
-{
-    SPECDEC__STORE(&link->stop, 1);
-    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
-}
-
-static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
-
-/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
-   do. */
-static int specdec__link_lose(specdec__link *link, int rank, const char *why)
-{
-    const int own = specdec__link_rank(link);
-
-    if (!rank || rank != link->drafter || own == rank || (!own && !link->met))
-        return 0;
-    if (link->lost)
-        return 1;
-    link->lost = 1;
-    if (!own) {
-        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
-        specdec__link_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
-    }
-    link->lost = 2;
-    return 1;
-}
-
-/* Sends a message, of whose header the rest is filled in. */
-static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
-                               int floats)
-{
-    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
-    const int urgent = kind >= SPECDEC__WIRE_READY;
-
-    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
-    specdec__wire_put(message, SPECDEC__WIRE_KIND,
-                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent[to]++);
-    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
-    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
-    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
-    if ((link->lost == 2 && to == link->drafter) ||
-        link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose(link, to, "it cannot be reached"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
-                  specdec__link_rank(link));
-    specdec__link_give_up(link);
-}
-
-/* Sends an urgent message of up to two words, or with a text, to a rank. */
-static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
-{
-    unsigned char message[4 * SPECDEC__WIRE_URGENT];
-    const size_t length = text ? strlen(text) : 0;
-
-    memset(message, 0, sizeof message);
-    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
-    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
-    if (text)
-        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
-    specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
-}
-
-/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
-static void specdec__link_alive(specdec__link *link, int to)
-{
-    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
-
-    if (!to && link->loaded && !link->progress[0].started)
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
-    else
-        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
-                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
-}
-
-/* The same to all others. */
-static void specdec__link_alive_all(specdec__link *link)
-{
-    int i;
-
-    for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link))
-            specdec__link_alive(link, i);
-}
-
-/* An urgent message to all others whom it concerns. */
-static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
-{
-    int i;
-
-    for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_DOOM || i != link->drafter))
-            specdec__link_urgent(link, i, kind, run, 0, text);
-}
-
-/* What a rank has sent makes no sense. */
-static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
-{
-    if (link->failed.code || specdec__link_lose(link, rank, what))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
-                  specdec__link_rank(link));
-    specdec__link_give_up(link);
-}
-
-/* Notes that a run is doomed: it ends between two layers, if it is under way. */
-static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
-{
-    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
-    if (run == link->run)
-        SPECDEC__STORE(&link->stop, 1);
-}
-
-/* Another rank has given up. */
-static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
-{
-    const uint32_t length = specdec__wire_get(words, 0);
-
-    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
-                  length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
-    SPECDEC__STORE(&link->stop, 1);
-}
-
-/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
-{
-    known->epoch++;
-    known->news = 1;
-}
-
-/* The guess with a number; NULL: it is not known, or not any more. */
-static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
-{
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
-
-    return number && guess->number == number ? guess : NULL;
-}
-
-/* A guess takes its place, in that of an old one. */
-static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
-{
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
-
-    memset(guess, 0, sizeof *guess);
-    guess->number = number;
-    guess->token = (int32_t)(word & 0xffffff);
-    guess->share = (unsigned char)(word >> 24);
-}
-
-/* One more time that something took; pauses count little. */
-static void specdec__guess_see(double *mean, double seconds)
-{
-    seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
-    *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
-}
-
-/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
-static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
-{
-    const double now = specdec__os_seconds();
-
-    if (begun && begun == text->told)
-        specdec__guess_see(&link->late, now - text->told_at);
-    if (!begun)
-        specdec__guess_see(&link->pace, now - link->guessed_at);
-    link->guessed_at = now;
-}
-
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
-   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
-   sense. */
-static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
-{
-    specdec__wire_reader in = {words, count, 0};
-    const int view = specdec__wire_int(&in, 0, link->view_count - 1);
-    const uint32_t epoch = specdec__wire_word(&in);
-    const int begun = specdec__wire_int(&in, 0, 1 << 30);
-    uint32_t number = specdec__wire_word(&in);
-    specdec__guessed *text = &link->guessed[view];
-    const int late = (int32_t)(number - link->guess_next) < 0;
-    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
-    int lost = 0;
-
-    if (counts)
-        specdec__guess_time(link, text, begun);
-    if (counts && begun) {
-        text->root = number - 1;
-        text->count = begun;
-        specdec__guess_put(link, text->root, 0);
-    }
-    while (!in.bad && in.left) {
-        const uint32_t head = specdec__wire_word(&in), first = number;
-        int children = (int)(head & 15);
-        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
-
-        in.bad |= !children || children > in.left || !(head >> 4);
-        for (; !in.bad && children; children--, number++) {
-            const uint32_t word = specdec__wire_word(&in);
-
-            if (counts && parent)
-                specdec__guess_put(link, number, word);
-        }
-        if (counts && parent && parent->number == first - (head >> 4)) {
-            parent->first = first;
-            parent->count = (unsigned char)(number - first);
-        }
-        lost |= !parent;
-    }
-    link->guess_next = late ? link->guess_next : number;
-    if (counts && lost)
-        specdec__guess_forget(text);
-    link->fresh |= counts;
-    return !in.bad;
-}
-
-/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
-   that says anything come to an end. */
-static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
-{
-    specdec__wire_progress *p = &link->progress[rank];
-    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
-    const uint32_t sent = specdec__wire_get(words, 1);
-    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
-    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
-
-    p->started |= !(first & SPECDEC__WIRE_LOADING);
-    if ((int32_t)(sent - p->sent) > 0)
-        p->sent = sent;
-    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
-        return;
-    p->run = run;
-    p->layer = layer;
-    link->waited = 0;
-}
-
-/* An urgent message has come. */
-static void specdec__link_hear(specdec__link *link, const unsigned char *message)
-{
-    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
-    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
-    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
-
-    link->heard[rank] = specdec__os_seconds();
-    if (words < 2) {
-        specdec__link_nonsense(link, rank, "an urgent message of no words");
-        return;
-    }
-    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
-    switch (kind >> 8 & 255) {
-    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
-    case SPECDEC__WIRE_READY:
-        link->waited = link->is_ready[rank] ? link->waited : 0;
-        link->ready += !link->is_ready[rank];
-        link->is_ready[rank] = 1;
-        if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
-            !link->failed.code) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
-                          "%d", rank, specdec__link_rank(link));
-            specdec__link_give_up(link);
-        }
-        break;
-    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
-    case SPECDEC__WIRE_DONE:
-        link->done = run;
-        link->stage = 1e-6 * specdec__wire_get(first, 0);
-        break;
-    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
-    case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
-            specdec__link_nonsense(link, rank, "guesses that make no sense");
-        break;
-    default: break;
-    }
-}
-
-/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
-   time. */
-static void specdec__link_listen(specdec__link *link, int rank, double now)
-{
-    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
-    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
-
-    if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose(link, rank, "it was not heard of for too long"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
-                  (int)(1000 * (now - since)));
-    specdec__link_give_up(link);
-}
-
-/* Lets others hear of this rank, and finds out who was not heard of for too long. */
-static void specdec__link_watch(specdec__link *link)
-{
-    const double now = specdec__os_seconds(), silence = link->cluster.silence;
-    int i;
-
-    if (!(silence > 0) || link->failed.code)
-        return;
-    link->begun = link->begun > 0 ? link->begun : now;
-    if (now - link->beaten > silence / 8) {
-        link->beaten = now;
-        specdec__link_alive_all(link);
-    }
-    for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        specdec__link_listen(link, i, now);
-}
-
-/* Ends a rank that serves, once specdec_cancel was called. */
-static void specdec__link_heed(specdec__link *link)
-{
-    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_give_up(link);
-}
-
-/* Reads what is urgent. */
-static void specdec__link_poll(specdec__link *link)
-{
-    unsigned char message[4 * SPECDEC__WIRE_URGENT];
-    size_t size;
-
-    while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
-        if (link->failed.code)
-            return;
-        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
-            specdec__link_hear(link, message);
-        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
-                          specdec__link_rank(link));
-            specdec__link_give_up(link);
-        }
-    }
-    specdec__link_heed(link);
-    specdec__link_watch(link);
-}
-
-/* The rank whose messages this one receives that are not urgent. */
-static int specdec__link_before(const specdec__link *link)
-{
-    const int own = specdec__link_rank(link);
-
-    if (!own)
-        return specdec__link_last(link);
-    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
-}
-
-/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
-   was sent, as ALIVE says. */
-static int specdec__link_awaits(const specdec__link *link)
-{
-    if (specdec__link_rank(link))
-        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
-    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
-}
-
-/* The rank that keeps rank 0 waiting, and what it has not done. */
-static int specdec__link_culprit(const specdec__link *link, const char **what)
-{
-    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
-    int i;
-
-    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
-        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
-                      : !link->is_ready[i])
-            break;
-    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
-    return i;
-}
-
-/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
-static void specdec__link_stall(specdec__link *link)
-{
-    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
-    const char *what;
-    int rank;
-
-    if (own) {
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
-                      specdec__link_before(link), own, ms);
-    } else {
-        rank = specdec__link_culprit(link, &what);
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
-                      ms);
-    }
-    specdec__link_give_up(link);
-}
-
-/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
-   progress; pauses of the rank itself count little. */
-static void specdec__link_wait(specdec__link *link, double seconds)
-{
-    const int awaits = specdec__link_awaits(link);
-    double now, took;
-
-    link->cluster.wait(link->cluster.user_data, seconds);
-    now = specdec__os_seconds();
-    took = now - link->waited_at;
-    link->waited_at = now;
-    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
-    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
-        !link->failed.code)
-        specdec__link_stall(link);
-}
-
-/* While the model loads, one more of its matrices is repacked. */
-static void specdec__link_load(specdec__link *link)
-{
-    link->layer++;
-    specdec__link_poll(link);
-}
-
-/* Between two layers. */
-static void specdec__link_between(specdec__context *c)
-{
-    specdec__link *link = (specdec__link *)c->link;
-
-    if (link->cluster.layer)
-        link->cluster.layer(link->cluster.user_data, c->n);
-    link->layer++;
-    specdec__link_poll(link);
-}
-
-/* The next message of a rank, in link->in. Returns 0 while there is none. */
-static int specdec__link_receive(specdec__link *link, int rank, int kind)
-{
-    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
-    uint32_t is;
-
-    if (!size || link->failed.code)
-        return 0;
-    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
-             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
-             : SPECDEC__WIRE_KINDS << 8;
-    link->heard[rank] = specdec__os_seconds();
-    if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
-        link->progress[rank].started = 1;
-        link->waited = 0;
-        return 1;
-    }
-    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
-    return 0;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/orders: orders, as rank 0 gives them.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* Sends the orders that wait, with rows of x behind them. */
-static void specdec__link_flush(specdec__link *link, int rows)
-{
-    const specdec__context *c = link->context;
-    const int floats = rows ? c->model->embedding : 0;
-    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
-    int i;
-
-    for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
-        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
-    if (link->words && !link->failed.code) {
-        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
-                           link->out, link->words, rows, floats);
-    }
-    link->words = 0;
-}
-
-/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
-static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
-{
-    unsigned char *at;
-
-    if (link->words + 1 + count > link->most_words)
-        specdec__link_flush(link, 0);
-    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
-    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
-    link->words += 1 + count;
-    return at + 4;
-}
-
-/* The number of a view. */
-static int specdec__link_view(const specdec__link *link, const specdec__view *view)
-{
-    int i = 0;
-
-    while (i < link->view_count - 1 && link->views[i] != view)
-        i++;
-    return i;
-}
-
-/* The engine has done something to a view of the target: the others shall, too. */
-static void specdec__link_tell(void *listener, const specdec__kv_news *news)
-{
-    specdec__link *link = (specdec__link *)listener;
-    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
-    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
-    int i;
-
-    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
-    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
-    specdec__wire_put(to, 2, (uint32_t)news->a);
-    specdec__wire_put(to, 3, (uint32_t)news->b);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
-    link->renumbers = commits ? 0 : link->renumbers;
-}
-
-/* Tells the other ranks that a run is doomed. */
-static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
-{
-    if (!flight->back && !flight->doomed)
-        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
-    flight->doomed = 1;
-}
-
-static void specdec__link_land(specdec__link *link)
-{
-    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
-}
-
-/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
-static void specdec__link_sweep(specdec__link *link)
-{
-    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
-        specdec__link_land(link);
-}
-
-/* Nobody waits for a run any more. */
-static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
-{
-    specdec__link_doom(link, flight);
-    flight->left = 1;
-    specdec__link_sweep(link);
-}
-
-/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
-static int specdec__link_answer(specdec__link *link)
-{
-    specdec__wire_flight *flight = &link->flights[0];
-    const int last = specdec__link_last(link);
-    double longest;
-    uint32_t rows;
-
-    specdec__link_sweep(link);
-    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
-        return 0;
-    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
-        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
-        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
-        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
-        specdec__link_nonsense(link, last, "states that were not asked for");
-        return 0;
-    }
-    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->longest = longest > flight->longest ? longest : flight->longest;
-    flight->back = 1;
-    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
-    if (!flight->rows)
-        specdec__link_land(link);
-    specdec__link_sweep(link);
-    return 1;
-}
-
-/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
-   machine, and is not cancelled. */
-static void specdec__link_output(specdec__link *link)
-{
-    specdec__context *c = link->context;
-    const int count = link->flights[0].rows, width = c->model->embedding;
-    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
-    int *cancel = c->pool->cancel, never = 0, i;
-
-    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
-        c->rows[i] = i;
-    }
-    c->row_count = count;
-    c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
-    c->pool->cancel = cancel;
-}
-
-/* The oldest run, which is back, is taken: its rows become logits. */
-static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
-{
-    const specdec__wire_flight flight = link->flights[0];
-    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
-
-    if (!result) {
-        specdec__link_output(link);
-        result = specdec__forward_sound(link->context, 0, flight.rows, error);
-    } else {
-        specdec__fail(error, result, "cancelled");
-    }
-    specdec__link_land(link);
-    return result;
-}
-
-/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
-static int specdec__link_cancelled(const specdec__link *link)
-{
-    const specdec__batch *batch = link->context->batch;
-    int i;
-
-    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
-        return 1;
-    for (i = batch->done; i < batch->n; i++)
-        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
-            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
-            return 1;
-    return 0;
-}
-
-/* Whether any sequence was cancelled. */
-static int specdec__link_any_cancelled(const specdec__link *link)
-{
-    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
-
-    for (i = 0; i < link->view_count; i++)
-        any |= SPECDEC__LOAD(link->cancels[i]);
-    return any;
-}
-
-/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
-   before it are taken, as nobody waits for them. */
-static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
-{
-    specdec__wire_flight *last;
-
-    for (;;) {
-        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
-            continue;
-        specdec__link_poll(link);
-        if (link->failed.code)
-            return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-        if (!link->flight_count || link->flights[0].run > run)
-            return SPECDEC_OK;
-        last = &link->flights[link->flight_count - 1];
-        if (link->flights[0].run == run && link->flights[0].back)
-            break;
-        if (specdec__link_cancelled(link)) {
-            if (last->run == run && last->rows)
-                specdec__link_leave(link, last);
-            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-        }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-    }
-    return specdec__link_take_in(link, error);
-}
-
-/* The order for the batch that the context has prepared. */
-static void specdec__link_play(specdec__link *link)
-{
-    const specdec__context *c = link->context;
-    const specdec__batch *batch = c->batch;
-    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
-    int i;
-
-    specdec__wire_put(to, 0, ++link->run);
-    specdec__wire_put(to, 1, 0);
-    specdec__wire_put(to, 2, 0);
-    specdec__wire_put(to, 3, (uint32_t)batch->done);
-    specdec__wire_put(to, 4, (uint32_t)c->n);
-    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i];
-
-        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
-        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
-    }
-}
-
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
-   their way. */
-static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
-{
-    specdec__link *link = (specdec__link *)c->link;
-    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
-    specdec__wire_flight *flight;
-    double now;
-
-    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
-        specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && specdec__link_cancelled(link))
-        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_play(link);
-    specdec__link_flush(link, c->model->layers ? c->n : 0);
-    if (link->failed.code)
-        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    flight = &link->flights[link->flight_count++];
-    memset(flight, 0, sizeof *flight);
-    flight->run = link->run;
-    flight->rows = c->row_count;
-    now = specdec__os_seconds();
-    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
-    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/rank: orders, as other ranks carry them out.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
-{
-    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
-}
-
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__view_unreserve(n->view, &link->context->kv);
-    link->nodes = 0;
-    return 1;
-}
-
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__context *c = link->context;
-    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
-    int i;
-
-    for (i = 0; i < count; i++)
-        if (n->path[i] <= (i ? n->path[i - 1] : -1))
-            return 0;
-    if (n->a > link->length - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
-        return 0;
-    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
-        return 0;
-    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
-    if (!known)
-        specdec__view_commit(n->view, &c->kv, n->path, n->a);
-    return 1;
-}
-
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__view_truncate(n->view, &link->context->kv, n->a);
-    link->nodes = 0;
-    return 1;
-}
-
-static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
-{
-    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
-        return 0;
-    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
-    link->nodes = 0;
-    return 1;
-}
-
-static const struct {
-    int (*obey)(specdec__link *link, const specdec__kv_news *news);
-} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                            {specdec__obey_truncate}, {specdec__obey_share}};
-
-/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
-static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
-{
-    specdec__context *c = link->context;
-    const int commits = kind == SPECDEC__KV_COMMIT;
-    specdec__kv_news news;
-    int other, count, i;
-
-    news.kind = kind;
-    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
-    other = specdec__wire_int(in, -1, link->view_count - 1);
-    news.other = other < 0 ? NULL : link->views[other];
-    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
-    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
-    news.renumbers = specdec__wire_int(in, 0, c->most);
-    news.path = c->path;
-    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
-    if (in->bad || in->left != count || count > c->most)
-        return 0;
-    for (i = 0; i < count; i++)
-        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
-    return !in->bad && specdec__obey_table[kind].obey(link, &news);
-}
-
-/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
-static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
-{
-    const specdec__context *c = link->context;
-
-    for (; node >= 0; node = c->parents[node]) {
-        const int parent = c->parents[node];
-
-        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
-            return 0;
-    }
-    return 1;
-}
-
-/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
-static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
-{
-    specdec__context *c = link->context;
-    int i, mixed = 0, view = 0;
-
-    for (i = done; i < done + n; i++) {
-        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
-        c->parents[i] = specdec__wire_int(in, -1, i - 1);
-        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
-        c->wanted[i] = (unsigned char)(view & 1);
-        view >>= 1;
-        c->views[i] = link->views[view];
-        mixed |= i > done && c->views[i] != c->views[i - 1];
-        if (in->bad || (done && (mixed || view != link->flown)) ||
-            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
-            return 0;
-    }
-    for (i = 0; i < done; i++)
-        c->views[i] = link->views[view];
-    link->flown = mixed ? -1 : view;
-    return 1;
-}
-
-/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
-   that came, or NULL. Returns 0 when it makes no sense. */
-static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
-{
-    specdec__context *c = link->context;
-    const int width = c->model->embedding, n = batch->n - batch->done;
-    const double start = specdec__os_seconds();
-    specdec_error error;
-    specdec_result result;
-    int i;
-
-    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
-    for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
-    SPECDEC__STORE(&link->stop, 0);
-    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
-    if (!result && !*empty)
-        result = specdec__forward_sound(c, 0, n, &error);
-    *empty |= result == SPECDEC_ERROR_CANCELLED;
-    if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
-        link->failed = error;
-        specdec__link_give_up(link);
-    }
-    if (link->failed.code)
-        return 0;
-    link->runs++;
-    link->run_nodes += n;
-    link->kept_nodes += *empty ? 0 : n;
-    link->layer = (uint32_t)c->model->layers;
-    link->stage = specdec__os_seconds() - start;
-    link->longest = link->stage > link->longest ? link->stage : link->longest;
-    return 1;
-}
-
-/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
-static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
-{
-    specdec__context *c = link->context;
-    const unsigned char *x;
-    const uint32_t run = specdec__wire_word(in);
-    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
-    const int done = specdec__wire_int(in, 0, link->nodes);
-    const int n = specdec__wire_int(in, 1, c->most - done);
-    specdec__batch batch;
-
-    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
-        return 0;
-    link->run = run;
-    link->layer = 0;
-    link->longest = 1e-6 * longest;
-    link->nodes = done + n;
-    if (doomed)
-        specdec__link_hear_doom(link, run);
-    x = rows ? in->at : NULL;
-    batch = specdec__forward_batch(c, done, done + n);
-    batch.wanted = c->wanted;
-    return specdec__link_stage(link, &batch, x, empty);
-}
-
-/* Microseconds of the run on the slowest rank so far. */
-static uint32_t specdec__link_longest(const specdec__link *link)
-{
-    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
-}
-
-/* The last rank's answer to a run: the rows that are wanted, or none. */
-static void specdec__link_reply(specdec__link *link, int empty)
-{
-    const specdec__context *c = link->context;
-    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
-    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
-    int i;
-
-    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
-        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
-    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
-}
-
-/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
-static void specdec__link_pass(specdec__link *link, int played, int empty)
-{
-    specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-
-    if (!specdec__model_ends(c->model)) {
-        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
-        if (played >= 0) {
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
-        }
-        link->words = words;
-        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
-    } else if (played >= 0) {
-        specdec__link_reply(link, empty);
-    }
-    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
-}
-
-/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
-   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
-static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
-{
-    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
-    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    specdec__wire_reader in;
-    int sane = 1;
-
-    in.at = order + 4;
-    in.left = (int)(head >> 8);
-    in.bad = 0;
-    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
-        return 0;
-    at += 1 + in.left;
-    if (kind == SPECDEC__WIRE_PLAY) {
-        *played = at - 1 - in.left;
-        sane = at == words && specdec__obey_play(link, &in, rows, empty);
-    } else if (kind == SPECDEC__WIRE_END) {
-        link->ended = 1;
-    } else {
-        sane = specdec__obey_news(link, (int)kind, &in);
-    }
-    return sane ? 1 + (int)(head >> 8) : 0;
-}
-
-/* Obeys all orders of a message, and passes it on. */
-static void specdec__link_obey(specdec__link *link)
-{
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
-    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
-    int played = -1, empty = 0;
-
-    for (; took && at < words; at += took)
-        took = specdec__link_obey_order(link, at, words, &played, &empty);
-    if (!took || (rows && played < 0))
-        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
-                               "orders that make no sense");
-    else
-        specdec__link_pass(link, played, empty);
-}
-
-/* Obeys the rank before this one until that is told to end, or until something fails. */
-static specdec_result specdec__link_serve(specdec__link *link)
-{
-    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
-    double start;
-
-    while (!link->ended) {
-        specdec__link_poll(link);
-        if (link->failed.code)
-            return link->failed.code;
-        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
-            if (!link->failed.code)
-                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-            continue;
-        }
-        start = specdec__os_seconds();
-        specdec__link_obey(link);
-        link->working += specdec__os_seconds() - start;
-    }
-    return SPECDEC_DONE;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/guesses: draft tokens of a rank that drafts, as rank 0 keeps them.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* Sends an order to the draft rank: (view, epoch, words...). */
-static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
-{
-    unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
-    unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
-    int i;
-
-    if (link->failed.code || link->lost)
-        return;
-    memset(message, 0, 4 * SPECDEC__WIRE_HEAD);
-    specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
-    specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->guessed[view].epoch);
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, 3 + i, words[i]);
-    specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
-}
-
-/* Tells the draft rank what it does not know of a text's first count tokens. */
-static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
-{
-    specdec__guessed *known = &link->guessed[view];
-    uint32_t words[1 + SPECDEC__WIRE_TOKENS];
-    int i;
-
-    while (!link->lost && (known->told < count || known->news)) {
-        const int n = specdec__max_int(specdec__min_int(count - known->told, SPECDEC__WIRE_TOKENS), 0);
-
-        words[0] = (uint32_t)known->told;
-        for (i = 0; i < n; i++)
-            words[1 + i] = (uint32_t)text[known->told + i];
-        known->told += n;
-        known->told_at = specdec__os_seconds();
-        known->news = 0;
-        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
-    }
-}
-
-/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
-static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
-{
-    specdec__guessed *known = &link->guessed[view];
-
-    if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
-        return;
-    memcpy(known->sampling, sampling, sizeof known->sampling);
-    known->epoch++;
-    known->count = 0;
-    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
-}
-
-/* Only the first length tokens of a text stay what they are. */
-static void specdec__guess_cut(specdec__link *link, int view, int length)
-{
-    specdec__guessed *known = &link->guessed[view];
-
-    if (known->told <= length)
-        return;
-    known->told = length;
-    known->epoch++;
-    known->count = 0;
-    known->news = 1;
-    if (!length)
-        specdec__guess_tell(link, view, NULL, 0);
-}
-
-/* A text, of which nothing is known, begins with the first length tokens of another one. */
-static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
-{
-    specdec__guessed *known = &link->guessed[view];
-    uint32_t words[2];
-
-    words[0] = (uint32_t)other;
-    words[1] = (uint32_t)specdec__min_int(length, link->guessed[other].told);
-    known->told = (int)words[1];
-    known->epoch++;
-    known->count = known->news = 0;
-    specdec__guess_tell(link, other, NULL, 0);
-    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
-}
-
-/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
-   another way. */
-static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
-{
-    specdec__guessed *known = &link->guessed[view];
-    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
-    uint32_t i;
-
-    if (!guess && known->count)
-        specdec__guess_forget(known);
-    for (; guess && known->count && known->count < count; guess = child) {
-        if (!guess->count)
-            return NULL;
-        for (i = 0, child = NULL; i < guess->count && !child; i++) {
-            child = specdec__guess_at(link, guess->first + i);
-            if (!child)
-                specdec__guess_forget(known);
-            child = child && child->token == text[known->count] ? child : NULL;
-        }
-        known->count = child ? known->count + 1 : 0;
-        known->root = child ? child->number : 0;
-    }
-    return guess && known->count == count ? guess : NULL;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/meet: ranks find each other, compare their files and part.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; who has which layers. */
-static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
-                                          const specdec_cluster *cluster)
-{
-    const specdec__bytes file = c->model->gguf.file;
-    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
-    const size_t step = (file.size - head) / 256 + 1;
-    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
-    unsigned char numbers[6 * 4];
-    size_t at;
-    int i;
-
-    for (at = head; at < file.size; at += step)
-        hash = specdec__hash(hash, file.data + at, 1);
-    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
-    specdec__wire_put(numbers, 1, (uint32_t)room->views);
-    specdec__wire_put(numbers, 2, (uint32_t)room->length);
-    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
-    specdec__wire_put(numbers, 4, (uint32_t)room->most);
-    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
-    hash = specdec__hash(hash, numbers, sizeof numbers);
-    for (i = 0; i < cluster->ranks; i++) {
-        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
-        hash = specdec__hash(hash, numbers, 4);
-    }
-    return hash;
-}
-
-/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
-   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
-static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
-{
-    unsigned char numbers[2 * 4];
-    uint64_t hash;
-    uint32_t id, most = 1;
-
-    specdec__wire_put(numbers, 0, (uint32_t)texts);
-    specdec__wire_put(numbers, 1, (uint32_t)length);
-    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
-    while (most <= vocab->count / 2)
-        most *= 2;
-    for (id = 0; id < most && id < vocab->count; id++) {
-        const specdec__bytes text = specdec__vocab_text(vocab, id);
-
-        hash = specdec__hash(hash, text.data, text.size);
-    }
-    return hash;
-}
-
-/* Takes what rank 0 needs to know of a draft rank. */
-static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
-{
-    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
-    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
-    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
-
-    if (!link)
-        return;
-    link->guessed = guessed;
-    link->guesses = guesses;
-    link->guess_count = count;
-}
-
-/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
-static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
-                                         specdec__arena *arena)
-{
-    const int most_words = 2 * (8 + 3 * room->most) + 256;
-    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
-    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
-    specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
-    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
-    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
-    unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
-    const int drafter = specdec__model_drafter(cluster);
-
-    if (!cluster->rank && drafter)
-        specdec__link_take_guesses(link, room, arena);
-    if (!arena->base || arena->used == SIZE_MAX)
-        return NULL;
-    link->drafter = drafter;
-    link->cluster = *cluster;
-    link->context = c;
-    link->views = views;
-    link->cancels = cancels;
-    link->view_count = room->views;
-    link->length = room->length;
-    link->in = in;
-    link->out = out;
-    link->room = bytes;
-    link->most_words = most_words;
-    link->fingerprint = specdec__link_fingerprint(c, room, cluster);
-    c->link = link;
-    c->between = specdec__link_between;
-    if (!cluster->rank && specdec__link_last(link)) {
-        c->elsewhere = specdec__link_run;
-        c->kv.tell = specdec__link_tell;
-        c->kv.listener = link;
-    }
-    return link;
-}
-
-/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
-static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
-{
-    const int others = link->cluster.ranks - 1;
-
-    link->loaded = 1;
-    link->layer = 0;
-    if (specdec__link_rank(link)) {
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
-    } else {
-        while (link->ready < others && !link->failed.code) {
-            specdec__link_poll(link);
-            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
-                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
-        }
-        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
-            specdec__link_give_up(link);
-        specdec__link_alive_all(link);
-        link->met = 1;
-    }
-    return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
-}
-
-/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
-static void specdec__link_end(specdec__link *link)
-{
-    if (link->failed.code || link->ended)
-        return;
-    if (specdec__link_rank(link)) {
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
-        specdec__link_give_up(link);
-    } else {
-        if (link->drafter)
-            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
-        if (specdec__link_last(link))
-            specdec__link_order(link, SPECDEC__WIRE_END, 0);
-        specdec__link_flush(link, 0);
-    }
-    link->ended = 1;
-}
-
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -27716,8 +26529,6 @@ typedef struct specdec__drafter_kind {
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
     /* From now on it runs on so many threads of this pool, or fewer. Or: always on the engine's. */
     void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* Drafts instead of this kind where another rank of the cluster has its model. Or: none can. */
-    const struct specdec__drafter_kind *afar;
     /* Text number `at` has count tokens, and a step is made up that may write behind them. Or: it looks when asked. */
     void (*look)(specdec__drafter *drafter, int at, const int32_t *text, int count, const specdec_sampling *sampling);
     /* Whether it knows by now what may follow a candidate. Or: it always finds out. */
@@ -28230,245 +27041,6 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/draft_remote: a draft model on another rank.
- *
- *
- * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
- * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
- * for a part of a step.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-typedef struct specdec__draft_afar {
-    const specdec__context *target; /* whose link remembers what has come */
-    int vocab;                      /* of the target: other tokens are not proposed */
-    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
-    int capacity;
-    double until;                   /* by the clock: guesses are waited for; 0: they are not */
-} specdec__draft_afar;
-
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
-
-static specdec__link *specdec__draft_afar_link(const specdec__drafter *d)
-{
-    return (specdec__link *)((const specdec__draft_afar *)d->state)->target->link;
-}
-
-static uint32_t *specdec__draft_afar_numbers(const specdec__drafter *d, const specdec__proposal *p)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-
-    return m->numbers + (size_t)p->at * (size_t)m->capacity;
-}
-
-/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_afar_guess(const specdec__drafter *d, const specdec__proposal *p,
-                                                       int candidate)
-{
-    specdec__link *link = specdec__draft_afar_link(d);
-    const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_afar_numbers(d, p)[candidate])
-                  : specdec__guess_root(link, p->at, p->text, p->count);
-
-    return guess && guess->count ? guess : NULL;
-}
-
-static int specdec__draft_afar_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
-{
-    return specdec__draft_afar_guess(d, p, candidate) != NULL;
-}
-
-/* After the usual time; when twice that is over, nothing is awaited any more. */
-static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__proposal *p)
-{
-    const specdec__link *link = specdec__draft_afar_link(d);
-    const int goes_on = specdec__draft_afar_knows(d, p, 0);
-    const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
-    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
-
-    return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
-}
-
-/* Before guesses behind the root are looked up: how long they are waited for. */
-static void specdec__draft_afar_begin(specdec__drafter *d, const specdec__proposal *p)
-{
-    specdec__draft_afar *m = (specdec__draft_afar *)d->state;
-    const specdec__link *link = specdec__draft_afar_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
-
-    m->until = specdec__draft_afar_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
-}
-
-/* Waits until it is known what may follow a candidate, if that is to be waited for. */
-static void specdec__draft_afar_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-    specdec__link *link = specdec__draft_afar_link(d);
-    double left;
-
-    while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
-        specdec__link_wait(link, left);
-        specdec__link_poll(link);
-    }
-}
-
-/* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_afar_child(const specdec__drafter *d, const specdec__guess *guess, int rank)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-    const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_afar_link(d), guess->first + (uint32_t)rank - 1) : NULL;
-
-    return child && child->token < m->vocab ? child : NULL;
-}
-
-/* Guesses become the tokens of a tree whose shape is given. */
-static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
-{
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
-    int i;
-
-    (void)error;
-    specdec__draft_afar_begin(d, p);
-    for (i = 1; i < p->tree.n; i++) {
-        const int above = p->tree.parents[i];
-        const specdec__guess *parent, *child;
-
-        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_afar_await(d, p, above);
-        parent = specdec__draft_afar_guess(d, p, above);
-        child = parent ? specdec__draft_afar_child(d, parent, p->tree.ranks[i]) : NULL;
-
-        numbers[i] = child ? child->number : 0;
-        p->tokens[i] = child ? child->token : -1;
-    }
-    return SPECDEC_OK;
-}
-
-/* Appends what has come behind a candidate. */
-static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
-{
-    const specdec__guess *guess = specdec__draft_afar_guess(d, p, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
-    int i;
-
-    p->extended[candidate] = guess != NULL;
-    for (i = 1; guess && i <= most && (child = specdec__draft_afar_child(d, guess, i)) != NULL; i++) {
-        const int at = p->tree.n++;
-
-        specdec__tree_put(&p->tree, at, candidate, i);
-        p->tokens[at] = child->token;
-        p->depth[at] = p->depth[candidate] + 1;
-        p->share[at] = (float)child->share / 255.0f;
-        p->extended[at] = 0;
-        specdec__draft_afar_numbers(d, p)[at] = child->number;
-    }
-}
-
-static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__proposal *p, int count,
-                                                 specdec_error *error)
-{
-    int i, best = 0;
-
-    (void)error;
-    for (i = 1; i < count; i++)
-        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
-    if (!p->chosen[0])
-        specdec__draft_afar_begin(d, p);
-    specdec__draft_afar_await(d, p, p->chosen[best]);
-    for (i = 0; i < count; i++)
-        specdec__draft_afar_offer(d, p, p->chosen[i]);
-    return SPECDEC_OK;
-}
-
-static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, int root)
-{
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
-    const int known = p->tree.n;
-    int i;
-
-    specdec__draft_reroot(p, root);
-    for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    for (p->ran = 0, i = 1; i < p->tree.n; i++)
-        p->ran += p->extended[i];
-}
-
-static void specdec__draft_afar_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
-{
-    (void)text;
-    specdec__guess_cut(specdec__draft_afar_link(d), at, length);
-}
-
-static void specdec__draft_afar_share(specdec__drafter *d, int at, int of, int length)
-{
-    specdec__guess_branch(specdec__draft_afar_link(d), at, of, length);
-}
-
-/* That other rank's time. */
-static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    (void)d;
-    (void)target;
-    return 0;
-}
-
-/* It was told. */
-static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int count)
-{
-    (void)d;
-    (void)at;
-    (void)count;
-    return 0;
-}
-
-static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t *text, int count,
-                                     const specdec_sampling *s)
-{
-    specdec__link *link = specdec__draft_afar_link(d);
-    uint32_t words[SPECDEC__GUESS_SAMPLING];
-
-    words[0] = specdec__bits_from_float(s->temperature);
-    words[1] = (uint32_t)s->top_k;
-    words[2] = specdec__bits_from_float(s->top_p);
-    words[3] = specdec__bits_from_float(s->min_p);
-    words[4] = specdec__bits_from_float(s->repetition_penalty);
-    words[5] = (uint32_t)s->repetition_window;
-    words[6] = (uint32_t)s->seed;
-    words[7] = (uint32_t)(s->seed >> 32);
-    specdec__guess_choose(link, at, words);
-    specdec__guess_tell(link, at, text, count);
-}
-
-static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specdec__draft_setup *setup,
-                                               specdec__arena *arena, specdec_error *error)
-{
-    specdec__draft_afar *m = SPECDEC__TAKE(arena, specdec__draft_afar, 1);
-    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
-
-    (void)error;
-    d->state = m;
-    if (!m)
-        return SPECDEC_OK;
-    m->target = setup->target;
-    m->vocab = setup->target->model->vocab_size;
-    m->numbers = numbers;
-    m->capacity = setup->capacity;
-    return SPECDEC_OK;
-}
-
-static const specdec__drafter_kind specdec__draft_afar_kind = {
-    0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
-    specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
-    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
  * >>speculation/draft_model: the draft model.
  * ================================================================================================================== */
 
@@ -28702,7 +27274,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
+    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED
@@ -29120,13 +27692,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -29211,7 +27783,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -29434,7 +28006,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -30380,13 +28952,9 @@ static int specdec__stream_common(const specdec *t, const int32_t *tokens, int m
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/engine: what an engine holds.
+ * >>schedule/lane: where an engine's runs are made: drafting beside the target, a target that takes several runs at
+ *     once, and the table by which other machines are reached.
  * ================================================================================================================== */
-
-#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
-#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
-
-enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
 
 #define SPECDEC__AHEAD_RUN 4 /* candidates that are extended together */
 #define SPECDEC__AHEAD_CUTOFF 0.02f  /* what is less probable is not gone on from: */
@@ -30397,12 +28965,6 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__AHEAD_FIRST 256     /* steps of the way taken for the better before the other is tried, at first */
 #define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
 #define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
-
-#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
-#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
-#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
-#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
-#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
 
 /* What is seen of a way to make steps. */
 typedef struct specdec__ahead_seen {
@@ -30452,9 +29014,6 @@ typedef struct specdec__ahead {
 #define SPECDEC__PIPE_ALIVE (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that somebody wants, at most */
 #define SPECDEC__PIPE_CUTOFF 0.01f /* what is less probable is not sent */
 #define SPECDEC__PIPE_WAIT 0.5    /* of the time between two runs: so long one waits for what the oldest one says */
-
-#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
-#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
 
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
@@ -30525,29 +29084,40 @@ typedef struct specdec__pipe {
     double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
 } specdec__pipe;
 
-/* The lane of a target whose layers lie on several ranks. */
-typedef struct specdec__ranks {
-    specdec__pipe pipe;
-    specdec__stage stage; /* that of rank 0 */
-    specdec__link *link;
-    specdec_error error;  /* of a run that did not get beyond it */
-} specdec__ranks;
+struct specdec__engine;
 
-/* What a rank that only drafts knows of a text. */
-typedef struct specdec__guesser_text {
-    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
-    uint32_t epoch;    /* that rank 0 is in */
-    int fresh;         /* the root is one of which rank 0 was not told yet */
-    int full;          /* there was no room for guesses behind so many tokens */
-} specdec__guesser_text;
+/* How an engine reaches the other machines on which its target, or its draft model, lies: all that the rest of the
+   library knows of a cluster. An engine that is alone has none. */
+typedef struct specdec__remote {
+    int drafts;         /* this rank has the draft model alone, in the target's place */
+    /* Leaves a model the layers that this rank has. */
+    specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
+    /* The kind that drafts instead of one whose model may lie on another rank. */
+    const specdec__drafter_kind *(*drafter)(const specdec_config *config, const specdec__drafter_kind *kind);
+    /* Takes what this rank needs, once the engine is laid out, from an arena, which may only count. */
+    void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
+    /* hooks.progress while weights are repacked, of the engine as user_data. */
+    int (*loads)(void *engine, const char *what, int done, int total);
+    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error); /* finds the others */
+    void (*wait)(struct specdec__engine *engine, int *cancel); /* what ends waiting in a step; NULL: nothing */
+    specdec_result (*serve)(specdec *sequence); /* obeys rank 0 to the end; NULL: this is rank 0 */
+    void (*end)(struct specdec__engine *engine);
+} specdec__remote;
 
-/* What a rank has that only drafts. */
-typedef struct specdec__guesser {
-    specdec__guesser_text *texts; /* (texts) */
-    uint32_t number;         /* of the next guess */
-    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
-    int runs;                /* that were made for it since its turn came */
-} specdec__guesser;
+/* =====================================================================================================================
+ * >>engine/engine: what an engine holds.
+ * ================================================================================================================== */
+
+#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
+#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
+
+enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
+
+#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
+#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
+#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
+#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
+#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
 
 /* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
 typedef struct specdec__kept {
@@ -30558,9 +29128,8 @@ typedef struct specdec__kept {
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
-    specdec__link *link;         /* NULL: all of the target is here */
-    specdec__ranks *ranks;       /* the pipe of a cluster's rank 0 */
-    specdec__guesser *guesser;   /* what a rank has that only drafts */
+    const specdec__remote *remote; /* NULL: all is here */
+    struct specdec__link *link;  /* what that works on */
     int nobody;                  /* the cancel flag of a run for several texts */
     specdec__kernels *kernels;
     specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
@@ -30649,73 +29218,11 @@ SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) &
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether this is a rank that only drafts. */
-static int specdec__engine_guesses(const specdec_config *c)
-{
-    return SPECDEC__CLUSTER && c->cluster && c->cluster->rank && c->cluster->rank == specdec__model_drafter(c->cluster);
-}
-
-/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
-   the target, of which it has nothing. */
-static specdec_result specdec__engine_guesser(specdec_config *c, specdec_error *error)
-{
-    if (!specdec__source_given(&c->draft))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
-                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
-    c->target = c->draft;
-    c->drafting = SPECDEC_DRAFT_MODEL;
-    c->rule = SPECDEC_RULE_COUPLED;
-    c->policy = SPECDEC_POLICY_DYNAMIC;
-    c->async = c->logprobs = 0;
-    memset(&c->heads, 0, sizeof c->heads);
-    return SPECDEC_OK;
-}
-
-/* What goes together with a rank that only drafts. */
-static specdec_result specdec__engine_afar(const specdec_config *c, specdec_error *error)
-{
-    if (!SPECDEC__OS_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
-    if (c->rule != SPECDEC_RULE_COUPLED)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
-                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
-    return SPECDEC_OK;
-}
-
-/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
-static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *error)
-{
-    const specdec_cluster *cluster = c->cluster;
-    specdec_result result;
-
-    if (!SPECDEC__CLUSTER)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
-        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
-                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
-    if (specdec__model_drafter(cluster) && (result = specdec__engine_afar(c, error)) != SPECDEC_OK)
-        return result;
-    if (specdec__engine_guesses(c))
-        return specdec__engine_guesser(c, error);
-    if (c->target.model || c->target.copy)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
-                             "each rank opens its part of it");
-    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
-                             "in a cluster");
-    if (cluster->rank) {
-        c->drafting = SPECDEC_DRAFT_OFF;
-        memset(&c->draft, 0, sizeof c->draft);
-        memset(&c->heads, 0, sizeof c->heads);
-    }
-    if (cluster->ranks == 1) /* has all layers */
-        c->cluster = NULL;
-    return SPECDEC_OK;
-}
-
 /* Whether the target verifies on other machines, too: then it does so while this one drafts. */
-static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
+
+/* Whether this rank has the draft model alone. */
+static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
 
 /* Where the model of a kind of drafter comes from; NULL: it needs none. */
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
@@ -30724,12 +29231,11 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
 }
 
 /* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
-    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
 
-    return kind && kind->afar && afar ? kind->afar : kind;
+    return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
 /* Whether a source that a kind of drafter cannot do without is there. */
@@ -30741,9 +29247,10 @@ static int specdec__engine_given(const specdec_config *c, const specdec__drafter
 }
 
 /* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
-static int specdec__engine_wants(const specdec_config *c, int drafting)
+static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
-    const specdec__drafter_kind *kind = specdec__engine_kind(c, drafting);
+    const specdec_config *c = &e->config;
+    const specdec__drafter_kind *kind = specdec__engine_kind(e, drafting);
     int value = 1;
 
     if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
@@ -30755,19 +29262,21 @@ static int specdec__engine_wants(const specdec_config *c, int drafting)
 
 /* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
    alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
-static int specdec__engine_tree_size(const specdec_config *c)
+static int specdec__engine_tree_size(const specdec__engine *e)
 {
+    const specdec_config *c = &e->config;
     const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
-    int i, drafters = specdec__in_cluster(c); /* whose ranks are not checked yet: nothing is asked of them here */
+    int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
-        drafters += specdec__engine_wants(c, i);
+        drafters += specdec__engine_wants(e, i);
     return alone ? alone->size : drafters ? 32 : 1;
 }
 
 /* Fills in the defaults and refuses what is out of range. */
-static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
+static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
 {
+    specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
     const specdec__drafter_kind *alone;
 
@@ -30792,17 +29301,19 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(c);
+    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
-    return c->cluster ? specdec__engine_cluster(c, error) : SPECDEC_OK;
+    return SPECDEC_OK;
 }
 
 /* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
+    specdec__model_cut cut = {NULL, NULL};
+
     *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
@@ -30811,8 +29322,10 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(e->own[e->own_count++], source, 0, out == &e->target_model && !specdec__engine_guesses(
-                               &e->config) ? e->config.cluster : NULL, arena, error);
+    if (SPECDEC__PIPE && e->remote && out == &e->target_model)
+        cut.cut = e->remote->cut;
+    cut.cluster = e->config.cluster;
+    return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
@@ -30828,6 +29341,12 @@ static int specdec__engine_grows(const specdec_config *c)
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
+}
+
+/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+static int specdec__engine_fixed(const specdec__engine *e)
+{
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
@@ -30985,7 +29504,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     memset(&setup, 0, sizeof setup);
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
-    if (specdec__engine_guesses(&e->config))
+    if (specdec__engine_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
         if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
@@ -30994,7 +29513,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
-    if (SPECDEC__CLUSTER && e->config.cluster && d->model && d->model->reads.count)
+    if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
     if (d->model)
@@ -31026,9 +29545,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
+        const specdec__drafter_kind *kind = specdec__engine_kind(e, i);
 
-        if (!specdec__engine_wants(c, i))
+        if (!specdec__engine_wants(e, i))
             continue;
         if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
@@ -31065,7 +29584,7 @@ static void specdec__engine_room(specdec__engine *e)
     specdec__room *room = &e->room;
 
     room->views = c->texts;
-    room->length = c->context ? c->context : specdec__engine_guesses(c) ? 4096 : specdec__min_int(
+    room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
@@ -31079,7 +29598,7 @@ static specdec__room specdec__engine_own(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0};
 
-    return specdec__engine_guesses(&e->config) ? none : e->room;
+    return specdec__engine_drafts(e) ? none : e->room;
 }
 
 /* How many threads lanes need for themselves. */
@@ -31089,62 +29608,6 @@ static int specdec__engine_lane(const specdec_config *c)
 
     return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
-}
-
-/* What a rank needs that only drafts. */
-static void specdec__engine_take_guesser(specdec__engine *e, specdec__arena *arena)
-{
-    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
-    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
-    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
-    int i;
-
-    for (i = 0; i < e->room.views; i++) {
-        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
-
-        if (texts)
-            texts[i].numbers = numbers;
-    }
-    if (!guesser)
-        return;
-    guesser->texts = texts;
-    guesser->number = 1;
-    e->guesser = guesser;
-}
-
-/* The link of a rank, and the lane of rank 0. */
-static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
-{
-    const specdec_cluster *cluster = e->config.cluster;
-    const int guesses = specdec__engine_guesses(&e->config);
-    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
-    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
-    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
-    int i;
-
-    if (guesses)
-        specdec__engine_take_guesser(e, arena);
-    if (!link || arena->used == SIZE_MAX)
-        return;
-    link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
-                                                              e->config.context);
-    link->fingerprint = guesses ? link->draft_fingerprint : link->fingerprint;
-    if (guesses) {
-        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
-        specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
-    }
-    for (i = 0; i < e->room.views; i++) {
-        link->views[i] = &e->texts[i].view;
-        link->cancels[i] = &e->texts[i].cancel;
-    }
-    e->link = link;
-    e->ranks = ranks;
-    ranks->link = link;
-    ranks->stage.context = &e->target;
-    ranks->pipe.node = node;
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
 }
 
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
@@ -31173,13 +29636,13 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
-    if (!specdec__in_cluster(c) || !c->cluster->rank)
+    if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);
-    if (specdec__in_cluster(c))
-        specdec__engine_link(e, arena);
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->lay_out(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
@@ -31202,16 +29665,6 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
-static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
-{
-    const specdec__engine *e = (const specdec__engine *)user_data;
-    const specdec_hooks *hooks = &e->config.hooks;
-
-    specdec__link_load(e->link);
-    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
-}
-
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -31219,8 +29672,8 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     specdec_result r = SPECDEC_OK;
     int i;
 
-    if (SPECDEC__CLUSTER && e->link) {
-        hooks.progress = specdec__engine_loads;
+    if (SPECDEC__PIPE && e->remote) {
+        hooks.progress = e->remote->loads;
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
@@ -31238,193 +29691,7 @@ static void specdec__engine_close(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/measure: what steps cost, measured at the beginning; chat format and fork tokens.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
-static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
-{
-    specdec *t = &e->texts[0];
-    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
-    specdec__proposal *p;
-    specdec_result result;
-
-    if (!d) {
-        result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_unreserve(&t->view, &e->target.kv);
-        return result;
-    }
-    p = &d->proposals[t->at];
-    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
-    p->depth[1] = 1;
-    result = d->kind->fill(d, p, NULL);
-    if (d->kind->truncate)
-        d->kind->truncate(d, t->at, t->tokens, 0);
-    return result;
-}
-
-/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
-   once the clock has passed `end`. 0 when it fails. */
-static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
-{
-    double least = 0;
-    int i;
-
-    for (i = 0; i < n; i++) {
-        e->target.tokens[i] = 0;
-        e->target.parents[i] = i - 1;
-    }
-    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
-        double start = specdec__os_seconds(), seconds;
-
-        if (specdec__engine_try(e, d, n))
-            break;
-        seconds = specdec__os_seconds() - start;
-        least = i && least < seconds ? least : seconds;
-    }
-    return least;
-}
-
-/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
-static int specdec__engine_fixed(const specdec__engine *e)
-{
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
-}
-
-/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
-static void specdec__engine_trial(specdec__engine *e)
-{
-    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
-    size_t bytes = e->target_model->weight_bytes;
-    double seconds;
-    int i, n;
-
-    for (i = 0; i < e->drafter_count; i++)
-        bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
-        return;
-    for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune->drafters[i].level, seconds);
-    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
-            specdec__tune_step(e->tune, n, seconds, 0);
-}
-
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
-   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
-   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
-   on it. */
-static void specdec__engine_measure(specdec__engine *e)
-{
-    const specdec__model *m = e->target_model;
-    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
-    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
-    const int columns = e->target.columns.n;
-    specdec__slices slices;
-    int i, better;
-
-    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
-        !m->layer->matrix[SPECDEC__UP].tiles)
-        return;
-    slices.context = &e->target;
-    e->target.columns.n = 1;
-    e->target.columns.values = e->target.h;
-    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
-        slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.at = i / m->layers;
-        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
-        e->kernels->reading = i % 2 ? other : usual;
-        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
-        now = specdec__os_seconds();
-        least = now - last < least ? now - last : least;
-        sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
-    }
-    e->target.columns.n = columns;
-    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
-    e->kernels->reading = better ? other : usual;
-    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
-                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
-}
-
-/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
-   otherwise. */
-static void specdec__engine_tell_chat(const specdec__engine *e)
-{
-    const specdec_hooks *hooks = &e->config.hooks;
-    const specdec__chat *chat = &e->chat;
-    const specdec__vocab *v = &e->target_model->vocab;
-    specdec_error words;
-    int i, type;
-    int32_t id;
-
-    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
-        return;
-    if (!chat->format) {
-        specdec__chat_unknown(chat, &words);
-        specdec__tell(hooks, "%s", words.text);
-        return;
-    }
-    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
-                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
-                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
-                  chat->system.size);
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
-        id = specdec__vocab_named(v, chat->format->tokens[i]);
-        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
-        if (type != SPECDEC__TOKEN_CONTROL)
-            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
-                          chat->format->tokens[i], type);
-    }
-}
-
-/* Finds the tokens by which texts fork. */
-static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
-{
-    const specdec__vocab *vocab = &e->target_model->vocab;
-    const char *fork = e->config.fork_token, *child = e->config.child_token;
-    const int named = fork && *fork;
-
-    e->fork_token = e->child_token = -1;
-    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
-        return SPECDEC_OK;
-    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
-    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
-    if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
-        return SPECDEC_OK;
-    e->fork_token = e->child_token = -1;
-    return named ? specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no two tokens \"%s\" and \"%s\" in the vocabulary",
-                                 fork, child ? child : "[Child]")
-                 : SPECDEC_OK;
-}
-
-/* Tells the log what the engine is made of. */
-static void specdec__engine_tell(const specdec__engine *e)
-{
-    const specdec_hooks *hooks = &e->config.hooks;
-    const specdec__model *m = e->target_model;
-    int i;
-
-    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
-                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
-    specdec__vocab_tell(&m->vocab, hooks);
-    if (e->room.length > m->context)
-        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
-    for (i = 0; i < e->drafter_count; i++)
-        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
-                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
-                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
-    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
-                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>engine/sequences: sequences opened, shared, forked and released.
+ * >>schedule/stop: what is under way on lanes is ended.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -31466,18 +29733,6 @@ static void specdec__pipe_drain(const specdec__engine *e)
     pipe->text = NULL;
 }
 
-/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
-static void specdec__engine_reroot(specdec *t, int count)
-{
-    specdec__engine *e = t->engine;
-
-    specdec__pipe_drain(e);
-    specdec__view_truncate(&t->view, &e->target.kv,
-                           specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
-    if (e->row_of == t)
-        e->row_of = NULL;
-}
-
 /* Whether a drafter, this one if d is not NULL, goes on while the target makes the step under way. */
 static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
 {
@@ -31507,6 +29762,26 @@ static void specdec__ahead_forget(specdec *t, int count)
     a->drafter->proposals[t->at].stays = 0;
     if (a->text == t)
         a->copied = specdec__min_int(a->copied, count);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/sequences: sequences opened, shared, forked and released.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+static void specdec__engine_reroot(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+
+    specdec__pipe_drain(e);
+    specdec__view_truncate(&t->view, &e->target.kv,
+                           specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
+    if (e->row_of == t)
+        e->row_of = NULL;
 }
 
 /* Forgets all that was computed for tokens behind the first count. The text itself stays. */
@@ -31806,147 +30081,182 @@ static void specdec__engine_bear(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/runs: several runs on their way, on this machine or over ranks.
+ * >>engine/start: an engine begins: what steps cost is measured, chat format and fork tokens are found.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: FULL, CANCELLED. */
-SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
-                                                            int cancelled, specdec_error *error)
+/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
+static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
 {
-    specdec__context *c = stage->context;
-    const int end = order->first + order->n;
-    specdec__batch batch;
-
-    if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_unreserve(stage->view, &c->kv);
-        stage->failed = 0;
-        return SPECDEC_OK;
-    }
-    if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
-        return SPECDEC_OK;
-    }
-    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
-    if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
-    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
-    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
-    batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
-}
-
-/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
-static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
-{
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-    const double start = specdec__os_seconds();
-    specdec__wire_flight *flight;
+    specdec *t = &e->texts[0];
+    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
+    specdec__proposal *p;
     specdec_result result;
 
-    ranks->stage.view = &pipe->text->view;
-    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
-    link->flying = 1;
-    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
-    link->flying = 0;
-    pipe->full = ranks->stage.failed;
-    if (order->kind != SPECDEC__ORDER_RUN)
+    if (!d) {
+        result = specdec__forward(&e->target, &batch, NULL);
+        specdec__view_unreserve(&t->view, &e->target.kv);
+        return result;
+    }
+    p = &d->proposals[t->at];
+    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec_tree_chains(&p->tree, 1, 1, NULL);
+    p->depth[1] = 1;
+    result = d->kind->fill(d, p, NULL);
+    if (d->kind->truncate)
+        d->kind->truncate(d, t->at, t->tokens, 0);
+    return result;
+}
+
+/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
+   once the clock has passed `end`. 0 when it fails. */
+static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
+{
+    double least = 0;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        e->target.tokens[i] = 0;
+        e->target.parents[i] = i - 1;
+    }
+    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
+        double start = specdec__os_seconds(), seconds;
+
+        if (specdec__engine_try(e, d, n))
+            break;
+        seconds = specdec__os_seconds() - start;
+        least = i && least < seconds ? least : seconds;
+    }
+    return least;
+}
+
+/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
+static void specdec__engine_trial(specdec__engine *e)
+{
+    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
+    size_t bytes = e->target_model->weight_bytes;
+    double seconds;
+    int i, n;
+
+    for (i = 0; i < e->drafter_count; i++)
+        bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
         return;
-    link->own = specdec__os_seconds() - start;
-    if (!result)
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_see(&e->tune->drafters[i].level, seconds);
+    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
+        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
+            specdec__tune_step(e->tune, n, seconds, 0);
+}
+
+/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
+   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
+   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
+   on it. */
+static void specdec__engine_measure(specdec__engine *e)
+{
+    const specdec__model *m = e->target_model;
+    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
+    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
+    const int columns = e->target.columns.n;
+    specdec__slices slices;
+    int i, better;
+
+    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
+        !m->layer->matrix[SPECDEC__UP].tiles)
         return;
-    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
-    memset(flight, 0, sizeof *flight);
-    flight->rows = flight->back = 1;
-    flight->result = result;
+    slices.context = &e->target;
+    e->target.columns.n = 1;
+    e->target.columns.values = e->target.h;
+    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
+        slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
+        slices.at = i / m->layers;
+        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
+        e->kernels->reading = i % 2 ? other : usual;
+        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
+        now = specdec__os_seconds();
+        least = now - last < least ? now - last : least;
+        sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
+    }
+    e->target.columns.n = columns;
+    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
+    e->kernels->reading = better ? other : usual;
+    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
+                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-static int specdec__ranks_state(specdec__ranks *ranks)
+/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
+   otherwise. */
+static void specdec__engine_tell_chat(const specdec__engine *e)
 {
-    specdec__link *link = ranks->link;
-    int state = SPECDEC__PIPE_IDLE;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__chat *chat = &e->chat;
+    const specdec__vocab *v = &e->target_model->vocab;
+    specdec_error words;
+    int i, type;
+    int32_t id;
 
-    while (specdec__link_answer(link))
-        continue;
-    specdec__link_poll(link);
-    if (link->failed.code)
-        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
-    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
-    if (link->flight_count && link->flights[0].back)
-        state |= SPECDEC__PIPE_BACK;
-    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
-        state |= SPECDEC__PIPE_TAKES;
-    return state;
-}
-
-static int specdec__ranks_look(specdec__pipe *pipe, int until)
-{
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-
-    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
-    for (;;) {
-        const int state = specdec__ranks_state(ranks);
-        const double now = specdec__os_seconds();
-        double pause = SPECDEC__WIRE_PAUSE;
-
-        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
-            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
-            return state;
-        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
-            pause = pipe->takes - now;
-        if (pipe->wake > 0 && pipe->wake - now < pause)
-            pause = pipe->wake - now;
-        if (pause > 0)
-            specdec__link_wait(link, pause);
+    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
+        return;
+    if (!chat->format) {
+        specdec__chat_unknown(chat, &words);
+        specdec__tell(hooks, "%s", words.text);
+        return;
+    }
+    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
+                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
+                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
+                  chat->system.size);
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
+        id = specdec__vocab_named(v, chat->format->tokens[i]);
+        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
+        if (type != SPECDEC__TOKEN_CONTROL)
+            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
+                          chat->format->tokens[i], type);
     }
 }
 
-/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
-static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
+/* Finds the tokens by which texts fork. */
+static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
 {
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-    specdec_error unsound;
-    specdec_result result;
-    double start, own;
+    const specdec__vocab *vocab = &e->target_model->vocab;
+    const char *fork = e->config.fork_token, *child = e->config.child_token;
+    const int named = fork && *fork;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
-        if (specdec__link_any_cancelled(link)) {
-            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
-            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-        }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-    }
-    if (link->failed.code) {
-        specdec__link_sweep(link);
-        specdec__link_land(link);
-        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    }
-    pipe->longest = link->flights[0].longest;
-    start = specdec__os_seconds();
-    result = specdec__link_take_in(link, &unsound);
-    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
-    pipe->longest = own > pipe->longest ? own : pipe->longest;
-    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
-        return specdec__fail(error, result, "%s", unsound.text);
-    return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
+    e->fork_token = e->child_token = -1;
+    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
+        return SPECDEC_OK;
+    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
+    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
+    if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
+        return SPECDEC_OK;
+    e->fork_token = e->child_token = -1;
+    return named ? specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no two tokens \"%s\" and \"%s\" in the vocabulary",
+                                 fork, child ? child : "[Child]")
+                 : SPECDEC_OK;
 }
 
-static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
+/* Tells the log what the engine is made of. */
+static void specdec__engine_tell(const specdec__engine *e)
 {
-    specdec__link *link = ((specdec__ranks *)pipe)->link;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__model *m = e->target_model;
+    int i;
 
-    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
+                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
+    if (e->room.length > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
+                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
+                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
-
-static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
-                                                       specdec__ranks_cancel};
 
 /* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
 static void specdec__engine_keep(specdec__engine *e)
@@ -31968,11 +30278,8 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
     specdec__engine_tell_chat(e);
-    if (SPECDEC__CLUSTER && e->link) {
-        e->ranks->pipe.kind = &specdec__ranks_kind;
-        e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;
-        result = specdec__link_meet(e->link, &e->config.hooks, error);
-    }
+    if (SPECDEC__PIPE && e->remote)
+        result = e->remote->start(e, error);
     if (!result)
         specdec__engine_trial(e);
     if (!result)
@@ -32027,7 +30334,7 @@ static void specdec__engine_look(specdec *t)
     const specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; SPECDEC__CLUSTER && i < e->drafter_count; i++)
+    for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
         if (e->drafters[i].kind->look)
             e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
@@ -32246,7 +30553,7 @@ static void specdec__engine_unslide(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/plan: which sequences take part in a step, and with how many nodes.
+ * >>schedule/plan: which sequences take part in a step, and with how many nodes.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -32392,7 +30699,7 @@ static void specdec__engine_leave(specdec__engine *e, const specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/speculate: which trees a step verifies.
+ * >>schedule/speculate: which trees a step verifies.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -32601,7 +30908,7 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/ahead: drafting while the target verifies.
+ * >>schedule/ahead: drafting while the target verifies.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -32623,7 +30930,7 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether a candidate can be extended now. */
 static int specdec__ahead_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__CLUSTER || !d->kind->knows || d->kind->knows(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind->knows || d->kind->knows(d, p, candidate);
 }
 
 /* Chooses what is extended next: the likeliest candidate, and up to three that are at least half as likely. None: what
@@ -32969,6 +31276,14 @@ static void specdec__ahead_note(specdec__engine *e, double seconds, double draft
     else
         specdec__ahead_look(a);
 }
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>schedule/trees: drafters are asked, what they propose is merged, and several sequences share the nodes of a step.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Whether asking a drafter costs next to nothing: it is asked at every step, and then says what it promises. */
 static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
@@ -33695,7 +32010,42 @@ static void specdec__engine_begin_answer(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/pipe_step: the step with several runs on their way.
+ * >>schedule/stage: what a stage of a target does with the runs, and with the commands between them, that come to it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
+   descend from its own, these get their places. Errors: FULL, CANCELLED. */
+SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
+                                                            int cancelled, specdec_error *error)
+{
+    specdec__context *c = stage->context;
+    const int end = order->first + order->n;
+    specdec__batch batch;
+
+    if (order->kind == SPECDEC__ORDER_DROP) {
+        specdec__view_unreserve(stage->view, &c->kv);
+        stage->failed = 0;
+        return SPECDEC_OK;
+    }
+    if (order->kind == SPECDEC__ORDER_KEEP) {
+        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
+        return SPECDEC_OK;
+    }
+    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    if (stage->failed)
+        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
+    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
+    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
+    batch = specdec__forward_alone(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>schedule/pipe: the step with several runs on their way.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -34103,10 +32453,2146 @@ static int specdec__pipe_step(specdec *t, double start)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * >>schedule/work: one step of an engine, whichever kind.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+
+/* A step of an engine. A text that waits for other machines may be cancelled, whether it takes part or not. */
+static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+{
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->wait(e, t ? &t->cancel : NULL);
+    specdec__pipe_drain(e);
+    if (e->member_count)
+        specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+    if (e->member_count)
+        specdec__engine_run(e, start);
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->wait(e, NULL);
+}
+
+/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
+   has. Errors are those of t; what goes wrong with others they are told by their next call. */
+static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
+{
+    double start = specdec__os_seconds();
+    specdec_result result = SPECDEC_OK;
+
+    if (t && t->from_row && e->row_of == t) {
+        specdec__engine_begin_answer(t);
+        return SPECDEC_OK;
+    }
+    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
+        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
+
+        if (t->from_row || specdec__engine_pending(t) > 0)
+            result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
+        if (result)
+            return result;
+        if (t->from_row) {
+            specdec__engine_begin_answer(t);
+            return SPECDEC_OK;
+        }
+    }
+    specdec__engine_gather(e, t);
+    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
+        specdec__engine_lead(e);
+        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
+            specdec__engine_turn(e, t, start);
+        if (!t && !e->member_count)
+            return SPECDEC_DONE;
+    }
+    if (t) {
+        result = t->failed;
+        t->failed = SPECDEC_OK;
+    }
+    return result;
+}
+
+/* A pending cancellation ends one call. */
+static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+{
+    t->cancelled = result == SPECDEC_ERROR_CANCELLED;
+    if (t->cancelled)
+        SPECDEC__STORE(&t->cancel, 0);
+    return result;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
+ *     several ranks. Compiled in with SPECDEC_CLUSTER.
+ *
+ * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
+ * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
+ * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
+ * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
+ * last rank sends those of the wanted rows back to rank 0, which has the output head.
+ *
+ * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
+ * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
+ * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
+ * the others go on without it.
+ *
+ * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
+ * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
+#define SPECDEC__WIRE_VERSION 5
+#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
+#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
+#define SPECDEC__WIRE_RANKS 64
+#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
+#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
+#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
+#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
+
+enum {
+    SPECDEC__WIRE_SIGN, /* the magic number */
+    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
+    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
+    SPECDEC__WIRE_WORDS, /* of orders */
+    SPECDEC__WIRE_ROWS,
+    SPECDEC__WIRE_FLOATS, /* of a row */
+    SPECDEC__WIRE_RUN,  /* the run that the message is about */
+    SPECDEC__WIRE_SUM,  /* of all other words */
+    SPECDEC__WIRE_HEAD
+};
+
+/* Kinds of messages. */
+enum {
+    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
+    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
+    /* urgent */
+    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
+    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
+       that are not urgent it has sent to the receiver). */
+    SPECDEC__WIRE_ALIVE,
+    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
+    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
+    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
+    /* From the draft rank: (view, epoch, count, number): guesses behind a text, from that number on; count: the guess
+       before them stands for the text's token number count - 1, of which they are the first; 0: they go on. Then for
+       each that is gone on from (how far its number lies back << 4 | children, token | share << 24 of each). */
+    SPECDEC__WIRE_GUESSES,
+    SPECDEC__WIRE_KINDS
+};
+
+/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
+   the run on the slowest rank so far. */
+enum {
+    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
+    SPECDEC__WIRE_END,
+    /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
+    SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
+    SPECDEC__WIRE_CHOOSE, /* How its tokens are chosen: (view, epoch, SPECDEC__GUESS_SAMPLING words) */
+    SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
+};
+
+enum { SPECDEC__GUESS_SAMPLING = 8 };
+
+/* What the draft rank thinks may follow. */
+typedef struct specdec__guess {
+    uint32_t number; /* of all its guesses; 0: none */
+    uint32_t first;  /* number of its first child, whom the others follow */
+    int32_t token;
+    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
+} specdec__guess;
+
+/* What the draft rank knows of a text, and what it thinks follows. */
+typedef struct specdec__guessed {
+    uint32_t epoch;
+    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
+    double told_at;      /* by the clock: the last of them */
+    uint32_t sampling[SPECDEC__GUESS_SAMPLING];
+    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
+    int count;           /* 0: there is none */
+} specdec__guessed;
+
+/* A run that rank 0 has sent, and that was not answered or not taken yet. */
+typedef struct specdec__wire_flight {
+    uint32_t run;
+    int rows;              /* wanted */
+    int doomed, back;
+    int left;              /* nobody waits for its rows any more: it goes when it is back */
+    double longest;        /* seconds that the slowest stage took; once it is back */
+    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
+} specdec__wire_flight;
+
+/* How far another rank is, as it has said in ALIVE. */
+typedef struct specdec__wire_progress {
+    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
+    uint32_t sent;       /* messages to this rank that are not urgent */
+    int started;         /* it has loaded its model */
+} specdec__wire_progress;
+
+/* A rank and those it talks to. */
+typedef struct specdec__link {
+    specdec_cluster cluster;
+    specdec__context *context; /* of its layers; whose link this is */
+    specdec__view **views;     /* (view_count): views by number */
+    int view_count, length;    /* length: keys of a view, at most */
+    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
+    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
+    size_t room;
+    int words, most_words;     /* of orders in out, and at most */
+    uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
+    int drafter;               /* the rank that has the draft model alone; 0: there is none */
+    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
+    int loaded;                /* this rank has its model */
+    const specdec_hooks *hooks; /* whose log hears of that */
+    uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
+    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
+    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
+    int guess_count, fresh;    /* fresh: some have come since that was looked at */
+    uint32_t guess_next;       /* number behind those that have come */
+    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
+    double guessed_at;         /* by the clock: the last ones */
+    uint32_t run;              /* number of the last run */
+    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
+    int stop;                  /* cancel flag of a run for others */
+    int nodes, flown;          /* nodes that the next run may go on from, and their view */
+    int ended;
+    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
+    int flight_count, flying;  /* flying: runs are not waited for */
+    int renumbers;             /* the next commit numbers so many nodes anew */
+    uint32_t done;             /* by rank 1: runs */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
+    double longest;            /* seconds of the run on the slowest rank so far */
+    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
+    double begun;              /* by the clock: since when the others are listened to */
+    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
+    uint32_t layer;            /* of this rank: see ALIVE */
+    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
+    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
+    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
+    int ready;                 /* ranks that are, */
+    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
+    specdec_error failed;      /* why nothing goes on any more */
+    double working;            /* seconds */
+    int64_t runs, run_nodes, kept_nodes;
+    struct specdec__ranks *ranks;     /* the lane of rank 0 */
+    struct specdec__guesser *guesser; /* what a rank has that only drafts */
+} specdec__link;
+
+/* --- words -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t specdec__wire_get(const unsigned char *message, int i)
+{
+    return specdec__load_u32(message + 4 * (size_t)i);
+}
+
+static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
+{
+    specdec__store_u32(message + 4 * (size_t)i, word);
+}
+
+/* A sum that no change of a word leaves as it was. */
+static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
+{
+    uint32_t sum = 1;
+    size_t i;
+
+    for (i = 0; i < words; i++)
+        if (i != SPECDEC__WIRE_SUM) {
+            sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
+            sum ^= sum >> 15;
+        }
+    return sum;
+}
+
+/* Floats to words, and back. */
+static void specdec__wire_pack(unsigned char *to, const float *from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
+}
+
+static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
+}
+
+/* Is this a message, whole and as its header says? */
+static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
+{
+    uint64_t words, rows, floats, kind;
+
+    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
+        return 0;
+    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
+    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
+    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
+           (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
+           kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
+           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
+           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
+}
+
+/* The rank that a message says it is from, whole or not; 0 where it does not say. */
+static int specdec__wire_sender(const unsigned char *message, size_t size)
+{
+    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
+}
+
+/* Words of orders that are read one after the other. */
+typedef struct specdec__wire_reader {
+    const unsigned char *at;
+    int left, bad;
+} specdec__wire_reader;
+
+static uint32_t specdec__wire_word(specdec__wire_reader *in)
+{
+    uint32_t word = 0;
+
+    if (in->left < 1) {
+        in->bad = 1;
+    } else {
+        word = specdec__wire_get(in->at, 0);
+        in->at += 4;
+        in->left--;
+    }
+    return word;
+}
+
+/* An integer in [low, high]. */
+static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
+{
+    const int value = (int)specdec__wire_word(in);
+
+    in->bad |= value < low || value > high;
+    return in->bad ? low : value;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/config: a cluster's configuration checked, and which layers of the target a rank has.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
+static int specdec__cluster_drafter(const specdec_cluster *cluster)
+{
+    int i = cluster->ranks - 1;
+
+    while (i > 0 && cluster->layers[i])
+        i--;
+    return i;
+}
+
+/* Whether this is a rank that only drafts. */
+static int specdec__cluster_drafts(const specdec_cluster *cluster)
+{
+    return cluster->rank && cluster->rank == specdec__cluster_drafter(cluster);
+}
+
+/* Leaves a model the layers that a rank has. */
+static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
+{
+    const int drafter = specdec__cluster_drafter(cluster);
+    int i, sum = 0;
+
+    if (m->trait[SPECDEC__READS_STATES])
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+    for (i = 0; i < cluster->ranks; i++) {
+        m->first += i < cluster->rank ? cluster->layers[i] : 0;
+        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
+                                                                                         : m->all + 1;
+        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
+                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
+                                 m->all);
+    }
+    m->layers = cluster->layers[cluster->rank];
+    m->bare = cluster->rank > 0;
+    return SPECDEC_OK;
+}
+
+/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
+   the target, of which it has nothing. */
+static specdec_result specdec__cluster_make_drafter(specdec_config *c, specdec_error *error)
+{
+    if (!specdec__source_given(&c->draft))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
+                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
+    c->target = c->draft;
+    c->drafting = SPECDEC_DRAFT_MODEL;
+    c->rule = SPECDEC_RULE_COUPLED;
+    c->policy = SPECDEC_POLICY_DYNAMIC;
+    c->async = c->logprobs = 0;
+    memset(&c->heads, 0, sizeof c->heads);
+    return SPECDEC_OK;
+}
+
+/* What goes together with a rank that only drafts. */
+static specdec_result specdec__cluster_check_drafter(const specdec_config *c, specdec_error *error)
+{
+    if (!SPECDEC__OS_THREADS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
+    if (c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
+                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
+    return SPECDEC_OK;
+}
+
+/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
+static specdec_result specdec__cluster_check(specdec_config *c, specdec_error *error)
+{
+    const specdec_cluster *cluster = c->cluster;
+    specdec_result result;
+
+    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
+        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
+                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
+    if (specdec__cluster_drafter(cluster) && (result = specdec__cluster_check_drafter(c, error)) != SPECDEC_OK)
+        return result;
+    if (specdec__cluster_drafts(cluster))
+        return specdec__cluster_make_drafter(c, error);
+    if (c->target.model || c->target.copy)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
+                             "each rank opens its part of it");
+    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
+                             "in a cluster");
+    if (cluster->rank) {
+        c->drafting = SPECDEC_DRAFT_OFF;
+        memset(&c->draft, 0, sizeof c->draft);
+        memset(&c->heads, 0, sizeof c->heads);
+    }
+    if (cluster->ranks == 1) /* has all layers */
+        c->cluster = NULL;
+    return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/link: messages sent and received, and a rank that fails.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
+
+/* The rank with layers that is so many, 1 or -1, from a rank. */
+static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
+{
+    return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
+}
+
+/* The last rank with layers. */
+static int specdec__link_last(const specdec__link *link)
+{
+    return specdec__link_stage_at(link, link->cluster.ranks, -1);
+}
+
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
+
+/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+static void specdec__link_give_up(specdec__link *link)
+{
+    SPECDEC__STORE(&link->stop, 1);
+    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
+}
+
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
+
+/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
+   do. */
+static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!rank || rank != link->drafter || own == rank || (!own && !link->met))
+        return 0;
+    if (link->lost)
+        return 1;
+    link->lost = 1;
+    if (!own) {
+        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
+        specdec__link_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
+    }
+    link->lost = 2;
+    return 1;
+}
+
+/* Sends a message, of whose header the rest is filled in. */
+static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
+                               int floats)
+{
+    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
+    const int urgent = kind >= SPECDEC__WIRE_READY;
+
+    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put(message, SPECDEC__WIRE_KIND,
+                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
+    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent[to]++);
+    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
+    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
+    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
+    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
+    if ((link->lost == 2 && to == link->drafter) ||
+        link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
+        specdec__link_lose(link, to, "it cannot be reached"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Sends an urgent message of up to two words, or with a text, to a rank. */
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    const size_t length = text ? strlen(text) : 0;
+
+    memset(message, 0, sizeof message);
+    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
+    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
+    if (text)
+        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
+    specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
+}
+
+/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+static void specdec__link_alive(specdec__link *link, int to)
+{
+    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
+
+    if (!to && link->loaded && !link->progress[0].started)
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    else
+        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
+                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
+}
+
+/* The same to all others. */
+static void specdec__link_alive_all(specdec__link *link)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link))
+            specdec__link_alive(link, i);
+}
+
+/* An urgent message to all others whom it concerns. */
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_DOOM || i != link->drafter))
+            specdec__link_urgent(link, i, kind, run, 0, text);
+}
+
+/* What a rank has sent makes no sense. */
+static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
+{
+    if (link->failed.code || specdec__link_lose(link, rank, what))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Notes that a run is doomed: it ends between two layers, if it is under way. */
+static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
+{
+    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
+    if (run == link->run)
+        SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Another rank has given up. */
+static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+{
+    const uint32_t length = specdec__wire_get(words, 0);
+
+    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
+                  length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
+    SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
+static void specdec__guess_forget(specdec__guessed *known)
+{
+    known->epoch++;
+    known->news = 1;
+}
+
+/* The guess with a number; NULL: it is not known, or not any more. */
+static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+{
+    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+
+    return number && guess->number == number ? guess : NULL;
+}
+
+/* A guess takes its place, in that of an old one. */
+static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+{
+    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+
+    memset(guess, 0, sizeof *guess);
+    guess->number = number;
+    guess->token = (int32_t)(word & 0xffffff);
+    guess->share = (unsigned char)(word >> 24);
+}
+
+/* One more time that something took; pauses count little. */
+static void specdec__guess_see(double *mean, double seconds)
+{
+    seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
+    *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
+}
+
+/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
+static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+{
+    const double now = specdec__os_seconds();
+
+    if (begun && begun == text->told)
+        specdec__guess_see(&link->late, now - text->told_at);
+    if (!begun)
+        specdec__guess_see(&link->pace, now - link->guessed_at);
+    link->guessed_at = now;
+}
+
+/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
+   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
+   sense. */
+static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+{
+    specdec__wire_reader in = {words, count, 0};
+    const int view = specdec__wire_int(&in, 0, link->view_count - 1);
+    const uint32_t epoch = specdec__wire_word(&in);
+    const int begun = specdec__wire_int(&in, 0, 1 << 30);
+    uint32_t number = specdec__wire_word(&in);
+    specdec__guessed *text = &link->guessed[view];
+    const int late = (int32_t)(number - link->guess_next) < 0;
+    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
+    int lost = 0;
+
+    if (counts)
+        specdec__guess_time(link, text, begun);
+    if (counts && begun) {
+        text->root = number - 1;
+        text->count = begun;
+        specdec__guess_put(link, text->root, 0);
+    }
+    while (!in.bad && in.left) {
+        const uint32_t head = specdec__wire_word(&in), first = number;
+        int children = (int)(head & 15);
+        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+
+        in.bad |= !children || children > in.left || !(head >> 4);
+        for (; !in.bad && children; children--, number++) {
+            const uint32_t word = specdec__wire_word(&in);
+
+            if (counts && parent)
+                specdec__guess_put(link, number, word);
+        }
+        if (counts && parent && parent->number == first - (head >> 4)) {
+            parent->first = first;
+            parent->count = (unsigned char)(number - first);
+        }
+        lost |= !parent;
+    }
+    link->guess_next = late ? link->guess_next : number;
+    if (counts && lost)
+        specdec__guess_forget(text);
+    link->fresh |= counts;
+    return !in.bad;
+}
+
+/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
+   that says anything come to an end. */
+static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+{
+    specdec__wire_progress *p = &link->progress[rank];
+    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
+    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
+    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
+
+    p->started |= !(first & SPECDEC__WIRE_LOADING);
+    if ((int32_t)(sent - p->sent) > 0)
+        p->sent = sent;
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+        return;
+    p->run = run;
+    p->layer = layer;
+    link->waited = 0;
+}
+
+/* An urgent message has come. */
+static void specdec__link_hear(specdec__link *link, const unsigned char *message)
+{
+    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
+    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
+
+    link->heard[rank] = specdec__os_seconds();
+    if (words < 2) {
+        specdec__link_nonsense(link, rank, "an urgent message of no words");
+        return;
+    }
+    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
+    switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
+    case SPECDEC__WIRE_READY:
+        link->waited = link->is_ready[rank] ? link->waited : 0;
+        link->ready += !link->is_ready[rank];
+        link->is_ready[rank] = 1;
+        if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
+            !link->failed.code) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
+                          "%d", rank, specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+        break;
+    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
+    case SPECDEC__WIRE_DONE:
+        link->done = run;
+        link->stage = 1e-6 * specdec__wire_get(first, 0);
+        break;
+    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_GUESSES:
+        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+            specdec__link_nonsense(link, rank, "guesses that make no sense");
+        break;
+    default: break;
+    }
+}
+
+/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
+   time. */
+static void specdec__link_listen(specdec__link *link, int rank, double now)
+{
+    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
+    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
+
+    if (rank == specdec__link_rank(link) || !(now - since > most) ||
+        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
+                  (int)(1000 * (now - since)));
+    specdec__link_give_up(link);
+}
+
+/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+static void specdec__link_watch(specdec__link *link)
+{
+    const double now = specdec__os_seconds(), silence = link->cluster.silence;
+    int i;
+
+    if (!(silence > 0) || link->failed.code)
+        return;
+    link->begun = link->begun > 0 ? link->begun : now;
+    if (now - link->beaten > silence / 8) {
+        link->beaten = now;
+        specdec__link_alive_all(link);
+    }
+    for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
+        specdec__link_listen(link, i, now);
+}
+
+/* Ends a rank that serves, once specdec_cancel was called. */
+static void specdec__link_heed(specdec__link *link)
+{
+    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_give_up(link);
+}
+
+/* Reads what is urgent. */
+static void specdec__link_poll(specdec__link *link)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    size_t size;
+
+    while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
+        if (link->failed.code)
+            return;
+        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_hear(link, message);
+        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
+                          specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+    }
+    specdec__link_heed(link);
+    specdec__link_watch(link);
+}
+
+/* The rank whose messages this one receives that are not urgent. */
+static int specdec__link_before(const specdec__link *link)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!own)
+        return specdec__link_last(link);
+    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
+}
+
+/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
+   was sent, as ALIVE says. */
+static int specdec__link_awaits(const specdec__link *link)
+{
+    if (specdec__link_rank(link))
+        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
+    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
+}
+
+/* The rank that keeps rank 0 waiting, and what it has not done. */
+static int specdec__link_culprit(const specdec__link *link, const char **what)
+{
+    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
+    int i;
+
+    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
+        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
+                      : !link->is_ready[i])
+            break;
+    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
+    return i;
+}
+
+/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+static void specdec__link_stall(specdec__link *link)
+{
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
+    const char *what;
+    int rank;
+
+    if (own) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
+                      specdec__link_before(link), own, ms);
+    } else {
+        rank = specdec__link_culprit(link, &what);
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
+                      ms);
+    }
+    specdec__link_give_up(link);
+}
+
+/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
+   progress; pauses of the rank itself count little. */
+static void specdec__link_wait(specdec__link *link, double seconds)
+{
+    const int awaits = specdec__link_awaits(link);
+    double now, took;
+
+    link->cluster.wait(link->cluster.user_data, seconds);
+    now = specdec__os_seconds();
+    took = now - link->waited_at;
+    link->waited_at = now;
+    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
+    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
+        !link->failed.code)
+        specdec__link_stall(link);
+}
+
+/* While the model loads, one more of its matrices is repacked. */
+static void specdec__link_load(specdec__link *link)
+{
+    link->layer++;
+    specdec__link_poll(link);
+}
+
+/* Between two layers. */
+static void specdec__link_between(specdec__context *c)
+{
+    specdec__link *link = (specdec__link *)c->link;
+
+    if (link->cluster.layer)
+        link->cluster.layer(link->cluster.user_data, c->n);
+    link->layer++;
+    specdec__link_poll(link);
+}
+
+/* The next message of a rank, in link->in. Returns 0 while there is none. */
+static int specdec__link_receive(specdec__link *link, int rank, int kind)
+{
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
+    uint32_t is;
+
+    if (!size || link->failed.code)
+        return 0;
+    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
+             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
+             : SPECDEC__WIRE_KINDS << 8;
+    link->heard[rank] = specdec__os_seconds();
+    if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
+        link->progress[rank].started = 1;
+        link->waited = 0;
+        return 1;
+    }
+    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
+    return 0;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/orders: orders, as rank 0 gives them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Sends the orders that wait, with rows of x behind them. */
+static void specdec__link_flush(specdec__link *link, int rows)
+{
+    const specdec__context *c = link->context;
+    const int floats = rows ? c->model->embedding : 0;
+    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    int i;
+
+    for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
+        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
+    if (link->words && !link->failed.code) {
+        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
+                           link->out, link->words, rows, floats);
+    }
+    link->words = 0;
+}
+
+/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
+{
+    unsigned char *at;
+
+    if (link->words + 1 + count > link->most_words)
+        specdec__link_flush(link, 0);
+    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
+    link->words += 1 + count;
+    return at + 4;
+}
+
+/* The number of a view. */
+static int specdec__link_view(const specdec__link *link, const specdec__view *view)
+{
+    int i = 0;
+
+    while (i < link->view_count - 1 && link->views[i] != view)
+        i++;
+    return i;
+}
+
+/* The engine has done something to a view of the target: the others shall, too. */
+static void specdec__link_tell(void *listener, const specdec__kv_news *news)
+{
+    specdec__link *link = (specdec__link *)listener;
+    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
+    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
+    int i;
+
+    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
+    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 2, (uint32_t)news->a);
+    specdec__wire_put(to, 3, (uint32_t)news->b);
+    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
+    link->renumbers = commits ? 0 : link->renumbers;
+}
+
+/* Tells the other ranks that a run is doomed. */
+static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
+{
+    if (!flight->back && !flight->doomed)
+        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
+    flight->doomed = 1;
+}
+
+static void specdec__link_land(specdec__link *link)
+{
+    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
+}
+
+/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+static void specdec__link_sweep(specdec__link *link)
+{
+    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
+        specdec__link_land(link);
+}
+
+/* Nobody waits for a run any more. */
+static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+{
+    specdec__link_doom(link, flight);
+    flight->left = 1;
+    specdec__link_sweep(link);
+}
+
+/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+static int specdec__link_answer(specdec__link *link)
+{
+    specdec__wire_flight *flight = &link->flights[0];
+    const int last = specdec__link_last(link);
+    double longest;
+    uint32_t rows;
+
+    specdec__link_sweep(link);
+    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+        return 0;
+    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
+        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
+        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
+        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        specdec__link_nonsense(link, last, "states that were not asked for");
+        return 0;
+    }
+    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
+    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->back = 1;
+    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
+    if (!flight->rows)
+        specdec__link_land(link);
+    specdec__link_sweep(link);
+    return 1;
+}
+
+/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
+   machine, and is not cancelled. */
+static void specdec__link_output(specdec__link *link)
+{
+    specdec__context *c = link->context;
+    const int count = link->flights[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int *cancel = c->pool->cancel, never = 0, i;
+
+    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
+        c->rows[i] = i;
+    }
+    c->row_count = count;
+    c->pool->cancel = &never;
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    c->pool->cancel = cancel;
+}
+
+/* The oldest run, which is back, is taken: its rows become logits. */
+static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
+{
+    const specdec__wire_flight flight = link->flights[0];
+    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
+
+    if (!result) {
+        specdec__link_output(link);
+        result = specdec__forward_sound(link->context, 0, flight.rows, error);
+    } else {
+        specdec__fail(error, result, "cancelled");
+    }
+    specdec__link_land(link);
+    return result;
+}
+
+/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+static int specdec__link_cancelled(const specdec__link *link)
+{
+    const specdec__batch *batch = link->context->batch;
+    int i;
+
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+        return 1;
+    for (i = batch->done; i < batch->n; i++)
+        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            return 1;
+    return 0;
+}
+
+/* Whether any sequence was cancelled. */
+static int specdec__link_any_cancelled(const specdec__link *link)
+{
+    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
+
+    for (i = 0; i < link->view_count; i++)
+        any |= SPECDEC__LOAD(link->cancels[i]);
+    return any;
+}
+
+/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
+   before it are taken, as nobody waits for them. */
+static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
+{
+    specdec__wire_flight *last;
+
+    for (;;) {
+        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
+            continue;
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+        if (!link->flight_count || link->flights[0].run > run)
+            return SPECDEC_OK;
+        last = &link->flights[link->flight_count - 1];
+        if (link->flights[0].run == run && link->flights[0].back)
+            break;
+        if (specdec__link_cancelled(link)) {
+            if (last->run == run && last->rows)
+                specdec__link_leave(link, last);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
+    return specdec__link_take_in(link, error);
+}
+
+/* The order for the batch that the context has prepared. */
+static void specdec__link_play(specdec__link *link)
+{
+    const specdec__context *c = link->context;
+    const specdec__batch *batch = c->batch;
+    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
+    int i;
+
+    specdec__wire_put(to, 0, ++link->run);
+    specdec__wire_put(to, 1, 0);
+    specdec__wire_put(to, 2, 0);
+    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 4, (uint32_t)c->n);
+    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
+        const int wanted = !batch->wanted || batch->wanted[i];
+
+        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
+        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
+        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
+    }
+}
+
+/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
+   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
+   their way. */
+static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
+{
+    specdec__link *link = (specdec__link *)c->link;
+    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
+    specdec__wire_flight *flight;
+    double now;
+
+    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
+        specdec__link_await(link, link->flights[0].run, NULL);
+    if (!link->flying && specdec__link_cancelled(link))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_play(link);
+    specdec__link_flush(link, c->model->layers ? c->n : 0);
+    if (link->failed.code)
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    flight = &link->flights[link->flight_count++];
+    memset(flight, 0, sizeof *flight);
+    flight->run = link->run;
+    flight->rows = c->row_count;
+    now = specdec__os_seconds();
+    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
+    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
+}
+
+/* Of a rank behind which nobody goes on, and of rank 0. */
+static const specdec__forward_hooks specdec__link_hooks[] = {{specdec__link_between, NULL},
+                                                             {specdec__link_between, specdec__link_run}};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/rank: orders, as other ranks carry them out.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
+{
+    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
+}
+
+static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_unreserve(n->view, &link->context->kv);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__context *c = link->context;
+    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (n->path[i] <= (i ? n->path[i - 1] : -1))
+            return 0;
+    if (n->a > link->length - n->view->length ||
+        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
+        return 0;
+    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
+        return 0;
+    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
+    if (!known)
+        specdec__view_commit(n->view, &c->kv, n->path, n->a);
+    return 1;
+}
+
+static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_truncate(n->view, &link->context->kv, n->a);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
+{
+    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
+        return 0;
+    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
+    link->nodes = 0;
+    return 1;
+}
+
+static const struct {
+    int (*obey)(specdec__link *link, const specdec__kv_news *news);
+} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                            {specdec__obey_truncate}, {specdec__obey_share}};
+
+/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    const int commits = kind == SPECDEC__KV_COMMIT;
+    specdec__kv_news news;
+    int other, count, i;
+
+    news.kind = kind;
+    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
+    other = specdec__wire_int(in, -1, link->view_count - 1);
+    news.other = other < 0 ? NULL : link->views[other];
+    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
+    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
+    news.renumbers = specdec__wire_int(in, 0, c->most);
+    news.path = c->path;
+    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
+    if (in->bad || in->left != count || count > c->most)
+        return 0;
+    for (i = 0; i < count; i++)
+        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
+    return !in->bad && specdec__obey_table[kind].obey(link, &news);
+}
+
+/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
+{
+    const specdec__context *c = link->context;
+
+    for (; node >= 0; node = c->parents[node]) {
+        const int parent = c->parents[node];
+
+        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
+            return 0;
+    }
+    return 1;
+}
+
+/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    int i, mixed = 0, view = 0;
+
+    for (i = done; i < done + n; i++) {
+        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
+        c->parents[i] = specdec__wire_int(in, -1, i - 1);
+        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
+        c->wanted[i] = (unsigned char)(view & 1);
+        view >>= 1;
+        c->views[i] = link->views[view];
+        mixed |= i > done && c->views[i] != c->views[i - 1];
+        if (in->bad || (done && (mixed || view != link->flown)) ||
+            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
+            return 0;
+    }
+    for (i = 0; i < done; i++)
+        c->views[i] = link->views[view];
+    link->flown = mixed ? -1 : view;
+    return 1;
+}
+
+/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
+   that came, or NULL. Returns 0 when it makes no sense. */
+static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
+{
+    specdec__context *c = link->context;
+    const int width = c->model->embedding, n = batch->n - batch->done;
+    const double start = specdec__os_seconds();
+    specdec_error error;
+    specdec_result result;
+    int i;
+
+    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+    for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
+    SPECDEC__STORE(&link->stop, 0);
+    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
+    if (!result && !*empty)
+        result = specdec__forward_sound(c, 0, n, &error);
+    *empty |= result == SPECDEC_ERROR_CANCELLED;
+    if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
+        link->failed = error;
+        specdec__link_give_up(link);
+    }
+    if (link->failed.code)
+        return 0;
+    link->runs++;
+    link->run_nodes += n;
+    link->kept_nodes += *empty ? 0 : n;
+    link->layer = (uint32_t)c->model->layers;
+    link->stage = specdec__os_seconds() - start;
+    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    return 1;
+}
+
+/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+{
+    specdec__context *c = link->context;
+    const unsigned char *x;
+    const uint32_t run = specdec__wire_word(in);
+    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
+    const int done = specdec__wire_int(in, 0, link->nodes);
+    const int n = specdec__wire_int(in, 1, c->most - done);
+    specdec__batch batch;
+
+    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
+        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        return 0;
+    link->run = run;
+    link->layer = 0;
+    link->longest = 1e-6 * longest;
+    link->nodes = done + n;
+    if (doomed)
+        specdec__link_hear_doom(link, run);
+    x = rows ? in->at : NULL;
+    batch = specdec__forward_batch(c, done, done + n);
+    batch.wanted = c->wanted;
+    return specdec__link_stage(link, &batch, x, empty);
+}
+
+/* Microseconds of the run on the slowest rank so far. */
+static uint32_t specdec__link_longest(const specdec__link *link)
+{
+    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+}
+
+/* The last rank's answer to a run: the rows that are wanted, or none. */
+static void specdec__link_reply(specdec__link *link, int empty)
+{
+    const specdec__context *c = link->context;
+    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
+    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int i;
+
+    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
+        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
+    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
+}
+
+/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+static void specdec__link_pass(specdec__link *link, int played, int empty)
+{
+    specdec__context *c = link->context;
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+
+    if (!specdec__model_ends(c->model)) {
+        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
+        if (played >= 0) {
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
+        }
+        link->words = words;
+        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
+    } else if (played >= 0) {
+        specdec__link_reply(link, empty);
+    }
+    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
+}
+
+/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
+   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
+{
+    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
+    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in;
+    int sane = 1;
+
+    in.at = order + 4;
+    in.left = (int)(head >> 8);
+    in.bad = 0;
+    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
+        return 0;
+    at += 1 + in.left;
+    if (kind == SPECDEC__WIRE_PLAY) {
+        *played = at - 1 - in.left;
+        sane = at == words && specdec__obey_play(link, &in, rows, empty);
+    } else if (kind == SPECDEC__WIRE_END) {
+        link->ended = 1;
+    } else {
+        sane = specdec__obey_news(link, (int)kind, &in);
+    }
+    return sane ? 1 + (int)(head >> 8) : 0;
+}
+
+/* Obeys all orders of a message, and passes it on. */
+static void specdec__link_obey(specdec__link *link)
+{
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
+    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
+    int played = -1, empty = 0;
+
+    for (; took && at < words; at += took)
+        took = specdec__link_obey_order(link, at, words, &played, &empty);
+    if (!took || (rows && played < 0))
+        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
+                               "orders that make no sense");
+    else
+        specdec__link_pass(link, played, empty);
+}
+
+/* Obeys the rank before this one until that is told to end, or until something fails. */
+static specdec_result specdec__link_serve(specdec__link *link)
+{
+    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
+    double start;
+
+    while (!link->ended) {
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return link->failed.code;
+        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
+            if (!link->failed.code)
+                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+            continue;
+        }
+        start = specdec__os_seconds();
+        specdec__link_obey(link);
+        link->working += specdec__os_seconds() - start;
+    }
+    return SPECDEC_DONE;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/guesses: draft tokens of a rank that drafts, as rank 0 keeps them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Sends an order to the draft rank: (view, epoch, words...). */
+static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
+{
+    unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
+    unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
+    int i;
+
+    if (link->failed.code || link->lost)
+        return;
+    memset(message, 0, 4 * SPECDEC__WIRE_HEAD);
+    specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
+    specdec__wire_put(to, 1, (uint32_t)view);
+    specdec__wire_put(to, 2, link->guessed[view].epoch);
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, 3 + i, words[i]);
+    specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
+}
+
+/* Tells the draft rank what it does not know of a text's first count tokens. */
+static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
+{
+    specdec__guessed *known = &link->guessed[view];
+    uint32_t words[1 + SPECDEC__WIRE_TOKENS];
+    int i;
+
+    while (!link->lost && (known->told < count || known->news)) {
+        const int n = specdec__max_int(specdec__min_int(count - known->told, SPECDEC__WIRE_TOKENS), 0);
+
+        words[0] = (uint32_t)known->told;
+        for (i = 0; i < n; i++)
+            words[1 + i] = (uint32_t)text[known->told + i];
+        known->told += n;
+        known->told_at = specdec__os_seconds();
+        known->news = 0;
+        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
+    }
+}
+
+/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
+static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
+{
+    specdec__guessed *known = &link->guessed[view];
+
+    if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
+        return;
+    memcpy(known->sampling, sampling, sizeof known->sampling);
+    known->epoch++;
+    known->count = 0;
+    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
+}
+
+/* Only the first length tokens of a text stay what they are. */
+static void specdec__guess_cut(specdec__link *link, int view, int length)
+{
+    specdec__guessed *known = &link->guessed[view];
+
+    if (known->told <= length)
+        return;
+    known->told = length;
+    known->epoch++;
+    known->count = 0;
+    known->news = 1;
+    if (!length)
+        specdec__guess_tell(link, view, NULL, 0);
+}
+
+/* A text, of which nothing is known, begins with the first length tokens of another one. */
+static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
+{
+    specdec__guessed *known = &link->guessed[view];
+    uint32_t words[2];
+
+    words[0] = (uint32_t)other;
+    words[1] = (uint32_t)specdec__min_int(length, link->guessed[other].told);
+    known->told = (int)words[1];
+    known->epoch++;
+    known->count = known->news = 0;
+    specdec__guess_tell(link, other, NULL, 0);
+    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
+}
+
+/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
+   another way. */
+static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
+{
+    specdec__guessed *known = &link->guessed[view];
+    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
+    uint32_t i;
+
+    if (!guess && known->count)
+        specdec__guess_forget(known);
+    for (; guess && known->count && known->count < count; guess = child) {
+        if (!guess->count)
+            return NULL;
+        for (i = 0, child = NULL; i < guess->count && !child; i++) {
+            child = specdec__guess_at(link, guess->first + i);
+            if (!child)
+                specdec__guess_forget(known);
+            child = child && child->token == text[known->count] ? child : NULL;
+        }
+        known->count = child ? known->count + 1 : 0;
+        known->root = child ? child->number : 0;
+    }
+    return guess && known->count == count ? guess : NULL;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/meet: ranks find each other, compare their files and part.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
+   keys are stored, and how many; who has which layers. */
+static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
+                                          const specdec_cluster *cluster)
+{
+    const specdec__bytes file = c->model->gguf.file;
+    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
+    const size_t step = (file.size - head) / 256 + 1;
+    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
+    unsigned char numbers[6 * 4];
+    size_t at;
+    int i;
+
+    for (at = head; at < file.size; at += step)
+        hash = specdec__hash(hash, file.data + at, 1);
+    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
+    specdec__wire_put(numbers, 1, (uint32_t)room->views);
+    specdec__wire_put(numbers, 2, (uint32_t)room->length);
+    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
+    specdec__wire_put(numbers, 4, (uint32_t)room->most);
+    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
+    hash = specdec__hash(hash, numbers, sizeof numbers);
+    for (i = 0; i < cluster->ranks; i++) {
+        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
+        hash = specdec__hash(hash, numbers, 4);
+    }
+    return hash;
+}
+
+/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
+   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
+static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
+{
+    unsigned char numbers[2 * 4];
+    uint64_t hash;
+    uint32_t id, most = 1;
+
+    specdec__wire_put(numbers, 0, (uint32_t)texts);
+    specdec__wire_put(numbers, 1, (uint32_t)length);
+    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
+    while (most <= vocab->count / 2)
+        most *= 2;
+    for (id = 0; id < most && id < vocab->count; id++) {
+        const specdec__bytes text = specdec__vocab_text(vocab, id);
+
+        hash = specdec__hash(hash, text.data, text.size);
+    }
+    return hash;
+}
+
+/* Takes what rank 0 needs to know of a draft rank. */
+static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
+{
+    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
+    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
+    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+
+    if (!link)
+        return;
+    link->guessed = guessed;
+    link->guesses = guesses;
+    link->guess_count = count;
+}
+
+/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
+static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
+                                         specdec__arena *arena)
+{
+    const int most_words = 2 * (8 + 3 * room->most) + 256;
+    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
+    specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
+    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
+    unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
+    const int drafter = specdec__cluster_drafter(cluster);
+
+    if (!cluster->rank && drafter)
+        specdec__link_take_guesses(link, room, arena);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return NULL;
+    link->drafter = drafter;
+    link->cluster = *cluster;
+    link->context = c;
+    link->views = views;
+    link->cancels = cancels;
+    link->view_count = room->views;
+    link->length = room->length;
+    link->in = in;
+    link->out = out;
+    link->room = bytes;
+    link->most_words = most_words;
+    link->fingerprint = specdec__link_fingerprint(c, room, cluster);
+    c->link = link;
+    c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last(link)];
+    if (c->hooks->beyond) {
+        c->kv.tell = specdec__link_tell;
+        c->kv.listener = link;
+    }
+    return link;
+}
+
+/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
+static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
+{
+    const int others = link->cluster.ranks - 1;
+
+    link->loaded = 1;
+    link->layer = 0;
+    if (specdec__link_rank(link)) {
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    } else {
+        while (link->ready < others && !link->failed.code) {
+            specdec__link_poll(link);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
+                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
+        }
+        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
+            specdec__link_give_up(link);
+        specdec__link_alive_all(link);
+        link->met = 1;
+    }
+    return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
+}
+
+/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+static void specdec__link_end(specdec__link *link)
+{
+    if (link->failed.code || link->ended)
+        return;
+    if (specdec__link_rank(link)) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
+        specdec__link_give_up(link);
+    } else {
+        if (link->drafter)
+            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+        if (specdec__link_last(link))
+            specdec__link_order(link, SPECDEC__WIRE_END, 0);
+        specdec__link_flush(link, 0);
+    }
+    link->ended = 1;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/ranks: the lane of rank 0, on which several runs are on their way over the ranks.
+ * ================================================================================================================== */
+
+/* The lane of a target whose layers lie on several ranks. */
+typedef struct specdec__ranks {
+    specdec__pipe pipe;
+    specdec__stage stage; /* that of rank 0 */
+    specdec__link *link;
+    specdec_error error;  /* of a run that did not get beyond it */
+} specdec__ranks;
+
+SPECDEC__FOR_SIZE
+
+/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
+static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    const double start = specdec__os_seconds();
+    specdec__wire_flight *flight;
+    specdec_result result;
+
+    ranks->stage.view = &pipe->text->view;
+    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->flying = 1;
+    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
+    link->flying = 0;
+    pipe->full = ranks->stage.failed;
+    if (order->kind != SPECDEC__ORDER_RUN)
+        return;
+    link->own = specdec__os_seconds() - start;
+    if (!result)
+        return;
+    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
+    memset(flight, 0, sizeof *flight);
+    flight->rows = flight->back = 1;
+    flight->result = result;
+}
+
+static int specdec__ranks_state(specdec__ranks *ranks)
+{
+    specdec__link *link = ranks->link;
+    int state = SPECDEC__PIPE_IDLE;
+
+    while (specdec__link_answer(link))
+        continue;
+    specdec__link_poll(link);
+    if (link->failed.code)
+        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
+    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
+    if (link->flight_count && link->flights[0].back)
+        state |= SPECDEC__PIPE_BACK;
+    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
+    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
+        state |= SPECDEC__PIPE_TAKES;
+    return state;
+}
+
+static int specdec__ranks_look(specdec__pipe *pipe, int until)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+
+    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
+    for (;;) {
+        const int state = specdec__ranks_state(ranks);
+        const double now = specdec__os_seconds();
+        double pause = SPECDEC__WIRE_PAUSE;
+
+        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
+            return state;
+        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
+            pause = pipe->takes - now;
+        if (pipe->wake > 0 && pipe->wake - now < pause)
+            pause = pipe->wake - now;
+        if (pause > 0)
+            specdec__link_wait(link, pause);
+    }
+}
+
+/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
+static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    specdec_error unsound;
+    specdec_result result;
+    double start, own;
+
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+        if (specdec__link_any_cancelled(link)) {
+            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
+    if (link->failed.code) {
+        specdec__link_sweep(link);
+        specdec__link_land(link);
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    }
+    pipe->longest = link->flights[0].longest;
+    start = specdec__os_seconds();
+    result = specdec__link_take_in(link, &unsound);
+    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    pipe->longest = own > pipe->longest ? own : pipe->longest;
+    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
+        return specdec__fail(error, result, "%s", unsound.text);
+    return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
+}
+
+static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
+{
+    specdec__link *link = ((specdec__ranks *)pipe)->link;
+
+    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+}
+
+static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
+                                                       specdec__ranks_cancel};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/draft_remote: a draft model on another rank.
+ *
+ *
+ * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
+ * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
+ * for a part of a step.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_afar {
+    const specdec__context *target; /* whose link remembers what has come */
+    int vocab;                      /* of the target: other tokens are not proposed */
+    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
+    int capacity;
+    double until;                   /* by the clock: guesses are waited for; 0: they are not */
+} specdec__draft_afar;
+
+SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
+
+static specdec__link *specdec__draft_afar_link(const specdec__drafter *d)
+{
+    return (specdec__link *)((const specdec__draft_afar *)d->state)->target->link;
+}
+
+static uint32_t *specdec__draft_afar_numbers(const specdec__drafter *d, const specdec__proposal *p)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+
+    return m->numbers + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
+static const specdec__guess *specdec__draft_afar_guess(const specdec__drafter *d, const specdec__proposal *p,
+                                                       int candidate)
+{
+    specdec__link *link = specdec__draft_afar_link(d);
+    const specdec__guess *guess =
+        candidate ? specdec__guess_at(link, specdec__draft_afar_numbers(d, p)[candidate])
+                  : specdec__guess_root(link, p->at, p->text, p->count);
+
+    return guess && guess->count ? guess : NULL;
+}
+
+static int specdec__draft_afar_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+{
+    return specdec__draft_afar_guess(d, p, candidate) != NULL;
+}
+
+/* After the usual time; when twice that is over, nothing is awaited any more. */
+static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__proposal *p)
+{
+    const specdec__link *link = specdec__draft_afar_link(d);
+    const int goes_on = specdec__draft_afar_knows(d, p, 0);
+    const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
+    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
+
+    return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
+}
+
+/* Before guesses behind the root are looked up: how long they are waited for. */
+static void specdec__draft_afar_begin(specdec__drafter *d, const specdec__proposal *p)
+{
+    specdec__draft_afar *m = (specdec__draft_afar *)d->state;
+    const specdec__link *link = specdec__draft_afar_link(d);
+    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
+
+    m->until = specdec__draft_afar_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+}
+
+/* Waits until it is known what may follow a candidate, if that is to be waited for. */
+static void specdec__draft_afar_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    specdec__link *link = specdec__draft_afar_link(d);
+    double left;
+
+    while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
+        specdec__link_wait(link, left);
+        specdec__link_poll(link);
+    }
+}
+
+/* The child of a guess with a rank; NULL: there is none whose token the target has. */
+static const specdec__guess *specdec__draft_afar_child(const specdec__drafter *d, const specdec__guess *guess, int rank)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    const specdec__guess *child =
+        rank <= guess->count ? specdec__guess_at(specdec__draft_afar_link(d), guess->first + (uint32_t)rank - 1) : NULL;
+
+    return child && child->token < m->vocab ? child : NULL;
+}
+
+/* Guesses become the tokens of a tree whose shape is given. */
+static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    int i;
+
+    (void)error;
+    specdec__draft_afar_begin(d, p);
+    for (i = 1; i < p->tree.n; i++) {
+        const int above = p->tree.parents[i];
+        const specdec__guess *parent, *child;
+
+        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
+            specdec__draft_afar_await(d, p, above);
+        parent = specdec__draft_afar_guess(d, p, above);
+        child = parent ? specdec__draft_afar_child(d, parent, p->tree.ranks[i]) : NULL;
+
+        numbers[i] = child ? child->number : 0;
+        p->tokens[i] = child ? child->token : -1;
+    }
+    return SPECDEC_OK;
+}
+
+/* Appends what has come behind a candidate. */
+static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
+{
+    const specdec__guess *guess = specdec__draft_afar_guess(d, p, candidate), *child;
+    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    int i;
+
+    p->extended[candidate] = guess != NULL;
+    for (i = 1; guess && i <= most && (child = specdec__draft_afar_child(d, guess, i)) != NULL; i++) {
+        const int at = p->tree.n++;
+
+        specdec__tree_put(&p->tree, at, candidate, i);
+        p->tokens[at] = child->token;
+        p->depth[at] = p->depth[candidate] + 1;
+        p->share[at] = (float)child->share / 255.0f;
+        p->extended[at] = 0;
+        specdec__draft_afar_numbers(d, p)[at] = child->number;
+    }
+}
+
+static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__proposal *p, int count,
+                                                 specdec_error *error)
+{
+    int i, best = 0;
+
+    (void)error;
+    for (i = 1; i < count; i++)
+        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
+    if (!p->chosen[0])
+        specdec__draft_afar_begin(d, p);
+    specdec__draft_afar_await(d, p, p->chosen[best]);
+    for (i = 0; i < count; i++)
+        specdec__draft_afar_offer(d, p, p->chosen[i]);
+    return SPECDEC_OK;
+}
+
+static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, int root)
+{
+    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    const int known = p->tree.n;
+    int i;
+
+    specdec__draft_reroot(p, root);
+    for (i = root + 1; i < known; i++)
+        if (p->place[i] >= 0)
+            numbers[p->place[i]] = numbers[i];
+    for (p->ran = 0, i = 1; i < p->tree.n; i++)
+        p->ran += p->extended[i];
+}
+
+static void specdec__draft_afar_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    (void)text;
+    specdec__guess_cut(specdec__draft_afar_link(d), at, length);
+}
+
+static void specdec__draft_afar_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__guess_branch(specdec__draft_afar_link(d), at, of, length);
+}
+
+/* That other rank's time. */
+static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    (void)d;
+    (void)target;
+    return 0;
+}
+
+/* It was told. */
+static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int count)
+{
+    (void)d;
+    (void)at;
+    (void)count;
+    return 0;
+}
+
+static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t *text, int count,
+                                     const specdec_sampling *s)
+{
+    specdec__link *link = specdec__draft_afar_link(d);
+    uint32_t words[SPECDEC__GUESS_SAMPLING];
+
+    words[0] = specdec__bits_from_float(s->temperature);
+    words[1] = (uint32_t)s->top_k;
+    words[2] = specdec__bits_from_float(s->top_p);
+    words[3] = specdec__bits_from_float(s->min_p);
+    words[4] = specdec__bits_from_float(s->repetition_penalty);
+    words[5] = (uint32_t)s->repetition_window;
+    words[6] = (uint32_t)s->seed;
+    words[7] = (uint32_t)(s->seed >> 32);
+    specdec__guess_choose(link, at, words);
+    specdec__guess_tell(link, at, text, count);
+}
+
+static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                               specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_afar *m = SPECDEC__TAKE(arena, specdec__draft_afar, 1);
+    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
+
+    (void)error;
+    d->state = m;
+    if (!m)
+        return SPECDEC_OK;
+    m->target = setup->target;
+    m->vocab = setup->target->model->vocab_size;
+    m->numbers = numbers;
+    m->capacity = setup->capacity;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_afar_kind = {
+    0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
+    specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
+    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * ================================================================================================================== */
+
+#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
+#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
+
+/* What a rank that only drafts knows of a text. */
+typedef struct specdec__guesser_text {
+    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
+    uint32_t epoch;    /* that rank 0 is in */
+    int fresh;         /* the root is one of which rank 0 was not told yet */
+    int full;          /* there was no room for guesses behind so many tokens */
+} specdec__guesser_text;
+
+/* What a rank has that only drafts. */
+typedef struct specdec__guesser {
+    specdec__guesser_text *texts; /* (texts) */
+    uint32_t number;         /* of the next guess */
+    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
+    int runs;                /* that were made for it since its turn came */
+} specdec__guesser;
+
+SPECDEC__FOR_SIZE
+
+/* What a rank needs that only drafts. */
+static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
+{
+    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
+    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
+    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
+    int i;
+
+    for (i = 0; i < e->room.views; i++) {
+        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
+
+        if (texts)
+            texts[i].numbers = numbers;
+    }
+    if (!guesser)
+        return;
+    guesser->texts = texts;
+    guesser->number = 1;
+    e->link->guesser = guesser;
+}
 
 static specdec__proposal *specdec__guesser_proposal(const specdec *t)
 {
@@ -34123,7 +34609,7 @@ static void specdec__guesser_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->stays = p->count = 0;
     t->count = count;
-    t->engine->guesser->texts[t->at].full = 0;
+    t->engine->link->guesser->texts[t->at].full = 0;
 }
 
 /* Guesses begin behind the text, or go on where some stayed. */
@@ -34134,7 +34620,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->guesser->texts[t->at].fresh = !p->stays;
+    e->link->guesser->texts[t->at].fresh = !p->stays;
     p->grows = 1;
 }
 
@@ -34143,7 +34629,7 @@ static void specdec__guesser_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    uint32_t *numbers = e->guesser->texts[t->at].numbers;
+    uint32_t *numbers = e->link->guesser->texts[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -34154,7 +34640,7 @@ static void specdec__guesser_settle(specdec *t, int n)
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_fade(e->tune);
-    if (e->guesser->text == t)
+    if (e->link->guesser->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
@@ -34245,9 +34731,9 @@ static void specdec__guesser_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->guesser->texts[view].epoch != epoch)
+        if (e->link->guesser->texts[view].epoch != epoch)
             specdec__guesser_cut(&e->texts[view], e->texts[view].count);
-        e->guesser->texts[view].epoch = epoch;
+        e->link->guesser->texts[view].epoch = epoch;
         sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->texts[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
@@ -34281,7 +34767,7 @@ static void specdec__guesser_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser *g = e->guesser;
+    specdec__guesser *g = e->link->guesser;
     specdec__guesser_text *own = &g->texts[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
@@ -34317,7 +34803,7 @@ static int specdec__guesser_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->guesser->texts[t->at];
+    specdec__guesser_text *own = &e->link->guesser->texts[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -34349,7 +34835,7 @@ static int specdec__guesser_extend(specdec *t)
 /* The next text behind whose last token nothing was guessed yet; NULL: there is none. */
 static specdec *specdec__guesser_next(const specdec__engine *e)
 {
-    const specdec__guesser *g = e->guesser;
+    const specdec__guesser *g = e->link->guesser;
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
@@ -34366,7 +34852,7 @@ static specdec *specdec__guesser_next(const specdec__engine *e)
 /* Goes on with a text: another one when that waits and this one had its turn. Returns 0 when there is none. */
 static int specdec__guesser_work(specdec__engine *e)
 {
-    specdec__guesser *g = e->guesser;
+    specdec__guesser *g = e->link->guesser;
     specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__guesser_next(e);
     int went = g->text && !next && specdec__guesser_extend(g->text);
 
@@ -34408,70 +34894,112 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/work: one step of an engine, whichever kind.
+ * >>cluster/cluster: the table by which an engine reaches the other ranks: all that the rest of the library calls here.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A step of an engine. In a cluster a text that waits for it may be cancelled, whether it takes part or not. */
-static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+/* A draft model is remote where a rank has it alone. */
+static const specdec__drafter_kind *specdec__cluster_kind(const specdec_config *c, const specdec__drafter_kind *kind)
 {
-    if (SPECDEC__CLUSTER && e->link)
-        e->link->caller = t ? &t->cancel : NULL;
-    specdec__pipe_drain(e);
-    if (e->member_count)
-        specdec__engine_draft(e);
-    specdec__engine_reserve(e);
-    if (e->member_count)
-        specdec__engine_run(e, start);
-    if (SPECDEC__CLUSTER && e->link)
-        e->link->caller = NULL;
+    return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_drafter(c->cluster)
+               ? &specdec__draft_afar_kind : kind;
 }
 
-/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
-   has. Errors are those of t; what goes wrong with others they are told by their next call. */
-static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
+/* The link of a rank, and the lane of rank 0. */
+static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 {
-    double start = specdec__os_seconds();
-    specdec_result result = SPECDEC_OK;
+    const specdec_cluster *cluster = e->config.cluster;
+    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
+    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
+    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
+    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
+    int i;
 
-    if (t && t->from_row && e->row_of == t) {
-        specdec__engine_begin_answer(t);
-        return SPECDEC_OK;
+    e->link = link;
+    if (e->remote->drafts)
+        specdec__guesser_take(e, arena);
+    if (!link || arena->used == SIZE_MAX)
+        return;
+    link->hooks = &e->config.hooks;
+    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
+                                                              e->config.context);
+    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
+    if (e->remote->drafts) {
+        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
+        specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
-    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
-        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
-
-        if (t->from_row || specdec__engine_pending(t) > 0)
-            result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
-        if (result)
-            return result;
-        if (t->from_row) {
-            specdec__engine_begin_answer(t);
-            return SPECDEC_OK;
-        }
+    for (i = 0; i < e->room.views; i++) {
+        link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
     }
-    specdec__engine_gather(e, t);
-    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
-        specdec__engine_lead(e);
-        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
-            specdec__engine_turn(e, t, start);
-        if (!t && !e->member_count)
-            return SPECDEC_DONE;
-    }
-    if (t) {
-        result = t->failed;
-        t->failed = SPECDEC_OK;
-    }
-    return result;
+    link->ranks = ranks;
+    ranks->link = link;
+    ranks->stage.context = &e->target;
+    ranks->pipe.node = node;
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
 }
 
-/* A pending cancellation ends one call. */
-static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+/* While weights are repacked, the other ranks hear that this one goes on. */
+static int specdec__cluster_loads(void *user_data, const char *what, int done, int total)
 {
-    t->cancelled = result == SPECDEC_ERROR_CANCELLED;
-    if (t->cancelled)
-        SPECDEC__STORE(&t->cancel, 0);
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    if (e->link)
+        specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
+}
+
+/* Rank 0 finds the others, and has a lane when any of them has layers; the others say that they are ready. */
+static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
+{
+    specdec__link *link = e->link;
+
+    link->ranks->pipe.kind = &specdec__ranks_kind;
+    e->pipe = link->cluster.rank || !specdec__link_last(link) ? NULL : &link->ranks->pipe;
+    return specdec__link_meet(link, &e->config.hooks, error);
+}
+
+/* In a cluster a sequence that waits for a step may be cancelled, whether it takes part or not. */
+static void specdec__cluster_wait(specdec__engine *e, int *cancel) { e->link->caller = cancel; }
+
+/* Obeys rank 0 until that ends; counts what was done. */
+static specdec_result specdec__cluster_serve(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    specdec__link *link = e->link;
+    specdec_result result;
+
+    e->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
+    result = link->guesser ? specdec__guesser_serve(e) : specdec__link_serve(link);
+    t->stats.steps = link->runs;
+    t->stats.drafted = link->run_nodes;
+    t->stats.accepted = link->kept_nodes;
+    t->stats.seconds = link->working;
+    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
+}
+
+static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
+
+/* Of rank 0, of the others that have layers, of one that only drafts. */
+static const specdec__remote specdec__cluster_remotes[] = {
+    {0, specdec__cluster_cut, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, NULL, specdec__cluster_end},
+    {0, specdec__cluster_cut, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, specdec__cluster_serve, specdec__cluster_end},
+    {1, NULL, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, specdec__cluster_serve, specdec__cluster_end}};
+
+/* Checks config.cluster, fits the rest of the configuration to this rank, and chooses the table. */
+static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
+{
+    const specdec_cluster *cluster = e->config.cluster;
+    specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
+
+    if (!result && e->config.cluster)
+        e->remote = &specdec__cluster_remotes[specdec__cluster_drafts(cluster) ? 2 : cluster->rank > 0];
     return result;
 }
 
@@ -34543,7 +35071,7 @@ static specdec_result specdec__check_call(specdec *t, int given)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
-    if (SPECDEC__CLUSTER && t->engine->link && t->engine->link->cluster.rank)
+    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
@@ -34558,13 +35086,22 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
+/* Makes the engine a rank of the cluster that the configuration names. */
+static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
+{
+    if (!SPECDEC__CLUSTER && e->config.cluster)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
+    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+}
+
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
 
     specdec__engine_parts(e, arena);
-    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+    if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
+        (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
@@ -34670,20 +35207,12 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
 
 static specdec_result specdec__call_serve(specdec *t)
 {
-    specdec__link *link = t ? t->engine->link : NULL;
-    specdec_result result;
+    const specdec__remote *remote = t ? t->engine->remote : NULL;
 
-    if (!t || !SPECDEC__CLUSTER || !link || !link->cluster.rank)
-        return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
-                 : SPECDEC_ERROR_ARGUMENT;
-    t->engine->pool.cancel = &link->stop;
-    link->cancel = &t->cancel;
-    result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
-    t->stats.steps = link->runs;
-    t->stats.drafted = link->run_nodes;
-    t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working;
-    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
+    if (!t)
+        return SPECDEC_ERROR_ARGUMENT;
+    return SPECDEC__PIPE && remote && remote->serve ? remote->serve(t)
+               : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
 static specdec_result specdec__call_open(specdec *t, specdec **opened)
@@ -36996,8 +37525,8 @@ void specdec_deinit(specdec *t)
     if (!specdec__enter(t))
         return;
     specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
+    if (SPECDEC__PIPE && t->engine->remote)
+        t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
     for (i = 0; i < t->engine->room.views; i++)

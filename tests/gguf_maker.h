@@ -230,9 +230,32 @@ static const maker_block maker_blocks[] = {
     {11, 256, 110, 108, -1, 43, 0},  {12, 256, 144, 0, 2, 220, 7.5f},   {13, 256, 176, 0, 2, 440, 15.5f},
     {14, 256, 210, 208, -1, 1370, 0}, {16, 256, 66, 0, -1, 55, 0},      {20, 32, 18, 0, -1, 70, 0},
     {23, 256, 136, 0, -1, 1300, 0}, {18, 256, 98, 0, -1, 150, 0}, {21, 256, 110, 0, -1, 165, 0},
-    {17, 256, 74, 0, -1, 55, 0}, {22, 256, 82, 0, -1, 55, 0}};
+    {17, 256, 74, 0, -1, 55, 0}, {22, 256, 82, 0, -1, 55, 0}, {19, 256, 50, 0, -1, 7.5f, 0},
+    {29, 256, 56, 48, -1, 7.5f, 0}, {34, 256, 54, 52, -1, 0.8f, 0}, {35, 256, 66, 64, -1, 1.2f, 0},
+    {39, 32, 17, 0, -1, 2.9f, 0}, {40, 64, 36, 0, -1, 2.9f, 0}, {41, 128, 18, 0, -1, 1, 0}, {42, 64, 18, 0, -1, 1.2f, 0}};
 
 #define MAKER_BLOCKS ((int)(sizeof maker_blocks / sizeof maker_blocks[0]))
+
+/* Writes the scale of a block of a type: a half float, but of IQ1_M one in the highest bits of four words, of MXFP4 an exponent, of
+   NVFP4 an 8-bit float (0 to 0x7E) for each quarter. */
+static inline void maker_put_scale(uint32_t type, unsigned char *at, float scale)
+{
+    const uint16_t half = specdec__f16_from_float(scale);
+    int i, byte = 0;
+
+    if (type == 39) {
+        *at = (unsigned char)(specdec__bits_from_float(scale) >> 23 & 255);
+    } else if (type == 40) {
+        while (byte < 0x7E && 2 * specdec__quant_half_of_e4m3((unsigned)byte + 1) <= scale)
+            byte++;
+        memset(at, byte, 4);
+    } else if (type == 29) {
+        for (i = 0; i < 4; i++)
+            at[2 * i + 1] = (unsigned char)((at[2 * i + 1] & 15) | (half >> (4 * i) & 15) << 4);
+    } else {
+        specdec__store_u16(at, half);
+    }
+}
 
 /* One row of a matrix: values of a root mean square of about `size`; zero for `size` 0. */
 static inline void maker_row(maker_buffer *b, uint32_t type, int columns, float size, float noise, uint64_t *state, uint64_t *other)
@@ -260,8 +283,8 @@ static inline void maker_row(maker_buffer *b, uint32_t type, int columns, float 
             float scale = size / k->size * (1 + 0.5f * maker_uniform(state));
 
             for (j = 0; j < k->bytes; j++)
-                block[j] = (unsigned char)maker_random(state);
-            specdec__store_u16(block + k->scale_at, specdec__f16_from_float(scale));
+                block[j] = (unsigned char)(size > 0 ? maker_random(state) : 0);
+            maker_put_scale(type, block + k->scale_at, scale);
             if (k->minimum_at >= 0)
                 specdec__store_u16(block + k->minimum_at, specdec__f16_from_float(scale * k->minimum));
             maker_put(b, block, (size_t)k->bytes);

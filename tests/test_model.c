@@ -1,8 +1,8 @@
 /* test_model.c - bad input gets a clear error or a working engine, never a crash, a hang or a read beyond the file: models
    cut off, with every number in them broken, contradicting themselves, poisoned; odd configurations. And RoPE frequencies.
-   cc -O2 -pthread test_model.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. Meant for sanitizers, too. */
+   cc -O2 -pthread -I. test_model.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. Meant for sanitizers, too. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "pages.h"

@@ -1,12 +1,12 @@
 /* test_pipe.c - a target whose layers lie on several ranks, here threads that talk through memory: texts are those of one
    machine, whatever the links do; what goes wrong with a rank ends as an error on all, soon.
-   cc -O2 -pthread test_pipe.c; test_pipe [TEST [TIMES as long]]; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_pipe.c; test_pipe [TEST [TIMES as long]]; SPECDEC_QUICK=1 shortens. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
 #define SPECDEC_CLUSTER
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

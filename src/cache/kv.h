@@ -266,7 +266,7 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
 {
     specdec__kv_news news;
 
-    if (!SPECDEC__CLUSTER || !kv->tell)
+    if (!SPECDEC__PIPE || !kv->tell)
         return;
     news.kind = kind;
     news.view = view;

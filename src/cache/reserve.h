@@ -211,10 +211,10 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
 /* The same. Those who listen hear of it when it has changed something. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__CLUSTER && kv->tell ? specdec__view_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
     const int enough = specdec__view_extend(view, kv, n);
 
-    if (SPECDEC__CLUSTER && (!enough || before < n))
+    if (SPECDEC__PIPE && (!enough || before < n))
         specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
     return enough;
 }

@@ -66,6 +66,15 @@ typedef struct specdec__routes {
     int jobs;
 } specdec__routes;
 
+struct specdec__context;
+
+/* What is called in each step of a model that is a part of one. */
+typedef struct specdec__forward_hooks {
+    void (*between)(struct specdec__context *c); /* before each layer */
+    /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
+    specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
+} specdec__forward_hooks;
+
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
     const specdec__model *model;
@@ -125,11 +134,8 @@ typedef struct specdec__context {
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
-    /* The model is a part of one. What is told between two layers; who runs the other layers, when its own are done and
-       the batch is prepared, and hands out the rows; NULL: nobody */
-    void (*between)(struct specdec__context *c);
-    specdec_result (*elsewhere)(struct specdec__context *c, specdec_error *error);
-    void *link;
+    const specdec__forward_hooks *hooks; /* NULL: none */
+    void *link;                /* what those work on */
     specdec__kv kv;
 } specdec__context;
 

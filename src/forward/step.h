@@ -417,8 +417,8 @@ static void specdec__forward_worker(void *argument, int thread)
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
-        if (SPECDEC__CLUSTER && c->between && !thread)
-            c->between(c);
+        if (SPECDEC__PIPE && c->hooks && !thread)
+            c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -483,7 +483,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
-    if (c->row_count > c->most_rows && (c->most_rows || !SPECDEC__CLUSTER))
+    if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -503,13 +503,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if ((!SPECDEC__CLUSTER || c->model->layers) &&
+    if ((!SPECDEC__PIPE || c->model->layers) &&
         specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (!SPECDEC__CLUSTER || !c->elsewhere)
+    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return SPECDEC_OK;
     result = specdec__forward_sound(c, 0, c->n, error);
-    return result ? result : c->elsewhere(c, error);
+    return result ? result : c->hooks->beyond(c, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */

@@ -167,38 +167,6 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     return result;
 }
 
-/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
-static int specdec__model_drafter(const specdec_cluster *cluster)
-{
-    int i = cluster->ranks - 1;
-
-    while (i > 0 && cluster->layers[i])
-        i--;
-    return i;
-}
-
-/* Leaves a model the layers that a rank has. */
-static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
-{
-    const int drafter = specdec__model_drafter(cluster);
-    int i, sum = 0;
-
-    if (m->trait[SPECDEC__READS_STATES])
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
-    for (i = 0; i < cluster->ranks; i++) {
-        m->first += i < cluster->rank ? cluster->layers[i] : 0;
-        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
-                                                                                         : m->all + 1;
-        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
-                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
-                                 m->all);
-    }
-    m->layers = cluster->layers[cluster->rank];
-    m->bare = cluster->rank > 0;
-    return SPECDEC_OK;
-}
-
 /* The layers. */
 static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
@@ -207,9 +175,9 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
     for (i = 0; i < m->first + m->layers && !r; i++)
-        r = SPECDEC__CLUSTER && i < m->first ? specdec__model_elsewhere(m, i, error)
+        r = SPECDEC__PIPE && i < m->first ? specdec__model_elsewhere(m, i, error)
                                              : specdec__model_layer(m, i, arena, error);
-    for (; SPECDEC__CLUSTER && i < m->all && !r; i++)
+    for (; SPECDEC__PIPE && i < m->all && !r; i++)
         r = specdec__model_elsewhere(m, i, error);
     return r;
 }
@@ -325,7 +293,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (SPECDEC__CLUSTER && m->bare)
+    if (SPECDEC__PIPE && m->bare)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }

@@ -377,10 +377,10 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
-    return !SPECDEC__CLUSTER || m->first + m->layers == m->all;
+    return !SPECDEC__PIPE || m->first + m->layers == m->all;
 }
 
 /* Whether a model can write a text on its own. */

@@ -291,9 +291,15 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
+/* Chooses the layers of a model that are wanted: m->first and m->layers of m->all, and whether it is m->bare. */
+typedef struct specdec__model_cut {
+    specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
+    const specdec_cluster *cluster;
+} specdec__model_cut;
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
@@ -323,16 +329,16 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
-    if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
+    if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
    the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. cluster: whose layers are wanted; NULL: all. */
+   weights. cut: NULL: all layers are wanted. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file;
@@ -347,7 +353,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         if (result)
             return result;
     }
-    result = specdec__model_parse(m, file, vocabulary_only, cluster, arena, error);
+    result = specdec__model_parse(m, file, vocabulary_only, cut, arena, error);
     return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
 }
 
