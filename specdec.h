@@ -18536,6 +18536,7 @@ typedef struct specdec__layer {
     float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
+    float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -18546,6 +18547,7 @@ enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
     SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
     SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
@@ -18764,6 +18766,7 @@ typedef struct specdec_model {
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
@@ -18779,7 +18782,7 @@ static const struct {
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
     {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
     {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
-    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
     {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
@@ -18821,7 +18824,7 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_GATE, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
 
 static const char *specdec__model_name(const specdec__model *m)
@@ -19221,6 +19224,31 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
     return specdec__model_experts(m, error);
+}
+
+/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for all. */
+static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+{
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    specdec__gguf_value v;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
+        if (v.type != SPECDEC_GGUF_F32)
+            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
+        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
+                                 (unsigned long long)v.count, m->all + m->nextn);
+        shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+        if (!(shape[i] >= -100 && shape[i] <= 100))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
+    }
+    for (i = 0; i < 2; i++)
+        shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
+    shape[1] += shape[2];
+    return SPECDEC_OK;
 }
 
 /* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
@@ -19691,6 +19719,7 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
+    size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
@@ -19725,6 +19754,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_slice(m, name, holder.all, holder.first, size[specdec__vector_table[i].size], required,
                                       arena, &layer->vector[i], error);
+        if (result)
+            return result;
+    }
+    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU) {
+        result = specdec__model_activation(m, index, layer->activation, error);
         if (result)
             return result;
     }
@@ -22976,6 +23010,17 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     return in;
 }
 
+/* What `up` is multiplied by, or without it what is activated by itself, in a layer. */
+static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
+                                                 int n, int stride, const float *up)
+{
+    specdec__input in = specdec__forward_input(values, n, stride, up);
+
+    in.alone = !up;
+    in.shape = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
+    return in;
+}
+
 /* Rows of h that are those of x, or, where there is a weight, their norms. */
 static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
 {
@@ -23044,18 +23089,19 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += down(activation(gate x) * up x). Returns 1 when cancelled. */
+/* x += down(activation(gate x) * up x), or, without a gate, down(activation(up x)). Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
     const int ff = specdec__forward_stride(layer->shape.feed_forward);
+    const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
     specdec__output t[2];
 
     t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, ff);
-    if (specdec__forward_project(c, thread, &in, t, 2))
+    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? c->y : c->hidden, ff);
+    if (specdec__forward_project(c, thread, &in, t, 1 + gated))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, ff, c->y);
+    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? c->y : NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;

@@ -505,6 +505,18 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);
         maker_u32(m, maker_key(r, ".expert_feed_forward_length"), (uint32_t)r->feed_forward);
     }
+    if (specdec__architecture_trait(a, SPECDEC__ACTIVATION) == SPECDEC__XIELU) {
+        static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+        static const float middle[] = {0.8f, 0.8f, 0.5f, -1e-6f};
+        int k;
+
+        for (k = 0; k < 4; k++) {
+            maker_buffer *b = maker_array(m, keys[k], 6, (uint64_t)r->layers);
+
+            for (i = 0; i < r->layers; i++)
+                maker_put_float(b, middle[k] * (1 + 0.1f * (float)i));
+        }
+    }
     if (specdec__architecture_trait(a, SPECDEC__ROPE_ALSO) == SPECDEC__TEMPERED) {
         maker_text(m, maker_key(r, ".rope.scaling.type"), "yarn");
         maker_f32(m, maker_key(r, ".rope.scaling.factor"), 8);
@@ -533,7 +545,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
     const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, specdec__architecture_trait(a, SPECDEC__UNGATED) ? 0 : r->feed_forward, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
                                           whole ? q : r->head_dim, whole ? kv : r->head_dim, r->heads};
     char name[80];
     int j, k, f, rows;
@@ -542,7 +554,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         const int columns = size[specdec__matrix_table[j].columns], mixed = r->experts > 0 && specdec__matrix_table[j].of_experts;
 
         k = 1;
-        if (j == SPECDEC__ROUTER && r->experts < 0)
+        if ((j == SPECDEC__ROUTER && r->experts < 0) || !size[specdec__matrix_table[j].rows])
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", i, mixed ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
         rows = size[specdec__matrix_table[j].rows];
@@ -561,6 +573,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     for (j = 0; j < SPECDEC__VECTORS; j++) {
         const int is_bias = j >= SPECDEC__Q_BIAS;
 
+        if (!size[specdec__vector_table[j].size])
+            continue;
         if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1)) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
             continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;

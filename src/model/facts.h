@@ -180,6 +180,31 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     return specdec__model_experts(m, error);
 }
 
+/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for all. */
+static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+{
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    specdec__gguf_value v;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
+        if (v.type != SPECDEC_GGUF_F32)
+            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
+        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
+                                 (unsigned long long)v.count, m->all + m->nextn);
+        shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+        if (!(shape[i] >= -100 && shape[i] <= 100))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
+    }
+    for (i = 0; i < 2; i++)
+        shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
+    shape[1] += shape[2];
+    return SPECDEC_OK;
+}
+
 /* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
    every so many (of 0: all). */
 static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *error)

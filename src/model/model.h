@@ -64,6 +64,7 @@ typedef struct specdec__layer {
     float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
+    float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -74,6 +75,7 @@ enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
     SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
     SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
@@ -292,6 +294,7 @@ typedef struct specdec_model {
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
@@ -307,7 +310,7 @@ static const struct {
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
     {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
     {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
-    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
     {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
@@ -349,7 +352,7 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_GATE, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
 
 static const char *specdec__model_name(const specdec__model *m)

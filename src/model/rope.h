@@ -24,6 +24,7 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
+    size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
@@ -58,6 +59,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_slice(m, name, holder.all, holder.first, size[specdec__vector_table[i].size], required,
                                       arena, &layer->vector[i], error);
+        if (result)
+            return result;
+    }
+    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU) {
+        result = specdec__model_activation(m, index, layer->activation, error);
         if (result)
             return result;
     }
