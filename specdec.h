@@ -18659,6 +18659,8 @@ static const specdec__architecture specdec__architectures[] = {
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
     {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
+    {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
+                 {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
@@ -19212,7 +19214,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
     m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn, m->layers);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
+                             m->layers);
     m->layers -= m->nextn;
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);

@@ -165,7 +165,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
     m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn, m->layers);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
+                             m->layers);
     m->layers -= m->nextn;
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);

@@ -187,6 +187,8 @@ static const specdec__architecture specdec__architectures[] = {
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
     {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
+    {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
+                 {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
