@@ -95,10 +95,10 @@
      >>quant/ types decode table fit wide encode tiles
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
-     >>model/ gguf model parts facts tensors rope bind heads open
+     >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
-     >>cache/ kv reserve bytes
-     >>forward/ context multiply rows attention step
+     >>cache/ state kv reserve bytes
+     >>forward/ context multiply rows attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions fields save enter
@@ -3962,7 +3962,8 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
 }
 
 /* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
-static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
 {
     const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
     int i;
@@ -3974,33 +3975,49 @@ static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *code
         codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
 }
 
-/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. A byte is a fraction, over 256,
-   whose first digits behind the point are these. */
-static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__RARE_END
+
+/* The types that follow are unpacked by their decoders with every instruction set. */
+
+/* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
+   over 256, whose first digits behind the point are these. */
+SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
 {
     static const unsigned char powers[5] = {1, 3, 9, 27, 81};
+    int i, k;
+
+    for (k = 0; k < digits; k++, codes += count)
+        for (i = 0; i < count; i++)
+            codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
+}
+
+/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
+SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
+{
     const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
     int i;
 
     (void)minimum;
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
-    for (i = 0; i < 256; i++) {
-        const int in_run = i < 160 ? i : i - 160, run = i < 160 ? 32 : i < 240 ? 16 : 4;
-        const int at = i < 240 ? in_run % run : (i - 240) % 4, digit = i < 240 ? in_run / run : (i - 240) / 4;
-        const unsigned char byte = i < 160 ? from->fives[at] : i < 240 ? from->fives[32 + at] : from->fours[at];
-
-        codes[i] = (int8_t)(((byte * powers[digit] & 255) * 3 >> 8) - 1);
-    }
+    specdec__quant_trits(from->fives, 32, 5, codes);
+    specdec__quant_trits(from->fives + 32, 16, 5, codes + 160);
+    specdec__quant_trits(from->fours, 4, 4, codes + 240);
 }
 
-/* Eight values of a point of the grid of IQ1, times eight, plus shift. */
-SPECDEC__INLINE void specdec__quant_iq1_point(unsigned point, int shift, int8_t *codes)
+/* Eight values (-1, 0, 1) of a point of the grid of IQ1, times eight, plus 1 or, where minus is set, minus 1. */
+SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
-    int i;
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t point = specdec__quant_iq1_grid[index];
 
-    for (i = 0; i < 8; i++)
-        codes[i] = (int8_t)((int)(specdec__quant_iq1_grid[point] >> (2 * i) & 3) * 8 - 8 + shift);
+    point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
+    point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
+    point = (point | point << 6) & (ones * 3);
+    point = (point * 8 + ones * (128 - 7) - (minus ? ones * 2 : 0)) ^ ones * 128; /* no byte borrows from another */
+    specdec__store_u32(codes, (uint32_t)point);
+    specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
 }
 
 /* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
@@ -4013,10 +4030,9 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        unsigned high = specdec__load_u16(from->high[i / 4]);
+        uint32_t high = specdec__load_u16(from->high[i / 4]);
 
-        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000 ? -1 : 1,
-                                 codes + 8 * i);
+        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
     }
@@ -4036,14 +4052,13 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
         half |= (unsigned)specdec__load_u16(from->scales[i]) >> 12 << (4 * i);
     d = specdec__float_from_f16((uint16_t)half);
     for (i = 0; i < 32; i++) {
-        unsigned high = (unsigned)from->high[i / 2] >> (i % 2 * 4) & 15;
+        uint32_t high = (uint32_t)from->high[i / 2] >> (i % 2 * 4) & 15;
 
-        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8 ? -1 : 1, codes + 8 * i);
+        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
 }
-SPECDEC__RARE_END
 
 /* =====================================================================================================================
  * >>quant/table: the table of types: looking up, sizes, rows of any type to floats.
@@ -5801,7 +5816,8 @@ enum {
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
 #define SPECDEC__X86_BIT_2(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 4, number)
 #define SPECDEC__X86_BIT_3(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 8, number)
-#define SPECDEC__X86_IS_32(number, name, block, ...) SPECDEC__X86_MASK((block) == 32, number)
+#define SPECDEC__X86_IS_SHORT(number, name, block, ...) SPECDEC__X86_MASK((block) > 1 && (block) < 256, number)
+#define SPECDEC__X86_PARTS(number, name, block, ...) case number: return (block) / 32;
 #define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
@@ -5838,7 +5854,7 @@ SPECDEC__INLINE int specdec__x86_bias(int type)
 /* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
-/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
+/* Bytes of a tile of one block of 32 values, or what such a block takes of a longer one. */
 SPECDEC__INLINE int specdec__x86_span(int type)
 {
     switch (type) {
@@ -5847,12 +5863,34 @@ SPECDEC__INLINE int specdec__x86_span(int type)
     }
 }
 
-/* Types whose scales stand, as half floats, at the start of every 32 values. */
-SPECDEC__INLINE int specdec__x86_is_block_32(int type)
+/* Types whose blocks have one scale as it is, not factors of it: those of fewer than 256 values, and TQ2_0. */
+SPECDEC__INLINE int specdec__x86_is_plain(int type)
 {
-    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32);
+    const uint64_t mask = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
 
     return (int)(mask >> type & 1);
+}
+
+/* Blocks of 32 values that lie in a block of a type. */
+SPECDEC__INLINE int specdec__x86_parts(int type)
+{
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_PARTS)
+    default: return 1;
+    }
+}
+
+/* Where the file's block begins in which the 32 values `block` lie, in tiles that begin at tile; and the how manieth of
+   that block's they are. Types with factors have their 256 values at tile. */
+SPECDEC__INLINE const unsigned char *specdec__x86_own(int type, const unsigned char *tile, int block)
+{
+    const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
+
+    return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
+}
+SPECDEC__INLINE int specdec__x86_part(int type, int block)
+{
+    return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
 }
 
 /* Values that share a scale. */
@@ -5864,51 +5902,68 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. all: a tile, at: where block
-   `block` of 32 values begins in it, if it begins anywhere; both from the first row of a vector on. */
-#define SPECDEC__X86_CODES(isa, all, at, block, u) \
-    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
-    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of specdec__x86_own
+   and specdec__x86_part, from the first row of a vector on. */
+#define SPECDEC__X86_CODES(isa, own, part, u) \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q5_0: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_0, nibbles), (at) + SPECDEC__TILE_AT(q5_0, high), u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), u); \
         break; \
     case SPECDEC__TYPE_Q5_1: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_1, nibbles), (at) + SPECDEC__TILE_AT(q5_1, high), u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), u); \
         break; \
     case SPECDEC__TYPE_IQ4_NL: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
         specdec__##isa##_iq4(u); \
         break; \
     case SPECDEC__TYPE_IQ4_XS: \
-        specdec__##isa##_codes_32((all) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (block) * 256, NULL, u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
         specdec__##isa##_iq4(u); \
         break; \
+    case SPECDEC__TYPE_MXFP4: \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
+        specdec__##isa##_fp4(u); \
+        break; \
+    case SPECDEC__TYPE_NVFP4: \
+        specdec__##isa##_codes_16((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
+        specdec__##isa##_fp4(u); \
+        break; \
+    case SPECDEC__TYPE_Q1_0: \
+        specdec__##isa##_codes_bits((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
+        break; \
+    case SPECDEC__TYPE_Q2_0: \
+        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, crumbs) + (part) * 128, u); \
+        break; \
+    case SPECDEC__TYPE_TQ2_0: \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(tq2_0, crumbs), NULL, part, u); \
+        break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q3_k, crumbs), (all) + SPECDEC__TILE_AT(q3_k, high), \
-                                      block, u); \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q3_k, crumbs), (own) + SPECDEC__TILE_AT(q3_k, high), \
+                                      part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
-        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); \
+        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q5_K: \
-        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q5_k, nibbles), (all) + SPECDEC__TILE_AT(q5_k, high), \
-                                 block, u); \
+        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q5_k, nibbles), (own) + SPECDEC__TILE_AT(q5_k, high), \
+                                 part, u); \
         break; \
-    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(all, block, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(own, part, u); break;
 
 /* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
    kernel each; points of a grid are unpacked to panels. AVX2 unpacks a block at a time, except for one column or two
    of types seen often. */
 #define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
 #define SPECDEC__X86_SELDOM(X, isa) \
-    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
+    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS) \
+    X(isa, MXFP4) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0)
 #define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
 /* Types that only their decoders unpack. */
-#define SPECDEC__X86_DECODED(X, isa) \
-    X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0) X(isa, MXFP4)
+#define SPECDEC__X86_DECODED(X, isa) X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0)
 
 #define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
@@ -5934,6 +5989,18 @@ SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
     SPECDEC__UNROLL
     for (i = 0; i < bytes; i += 64)
         _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* Where the scale d of a block stands in a tile; dmin comes after it. */
+SPECDEC__INLINE size_t specdec__x86_d(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
+    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
+    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
+    case SPECDEC__TYPE_TQ2_0: return SPECDEC__TILE_AT(tq2_0, d);
+    default: return 0;
+    }
 }
 
 /* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
@@ -6605,6 +6672,29 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *a
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
+/* Eight powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
+{
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), _mm256_min_epi32(e, one));
+
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of eight words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_get(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm256_set1_epi32(127));
+    const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(v, 20), _mm256_set1_epi32(119 << 23));
+    const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(1.0f / 1024));
+    const __m256 value = _mm256_blendv_ps(_mm256_castsi256_ps(normal), small,
+                                          _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(8), v)));
+
+    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
+}
+
 /* Types whose codes are 8 bits, signed. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
 
@@ -6653,6 +6743,54 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
+{
+    const __m256i table = _mm256_add_epi8(_mm256_set1_epi8(16), _mm256_broadcastsi128_si256(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_16(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m256i q = specdec__avx2_get(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char *at, __m256i u[8])
+{
+    const __m256i q = specdec__avx2_get(at);
+    int i;
+
+    u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_twos(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
@@ -6738,15 +6876,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
-    const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = specdec__x86_own(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, all, at, block, u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_part(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+            u[i] = specdec__avx2_get(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
@@ -6856,26 +6994,15 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
-/* Where the scale d of 256 values stands in a tile; dmin comes after it. */
-SPECDEC__INLINE size_t specdec__x86_d(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
-    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
-    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
-    default: return 0;
-    }
-}
-
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
     const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_is_block_32(type))
+    if (!specdec__x86_is_plain(type))
         d[0] = specdec__avx2_halves(at);
-    if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
+    if (!specdec__x86_is_plain(type) && specdec__x86_has_minimum(type))
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
@@ -6893,8 +7020,13 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
-    if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx2_powers(specdec__x86_own(type, rows->tile, granule) + rows->half * 8);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx2_halves_of_e4m3(specdec__x86_own(type, rows->tile, granule / 2) + rows->half * 32,
+                                            granule % 4);
+    if (specdec__x86_is_plain(type))
+        return specdec__avx2_halves(specdec__x86_own(type, rows->tile, granule) + specdec__x86_d(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
@@ -6981,7 +7113,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     rows.tile = tile;
     specdec__x86_fetch(specdec__x86_span(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_is_block_32(type))
+    if (!block && !specdec__x86_is_plain(type))
         specdec__avx2_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
@@ -7350,7 +7482,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_is_plain(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[SPECDEC__AVX2_FUSED];
 
@@ -7663,6 +7795,11 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, NVFP4, 16, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, fused) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \
@@ -7990,7 +8127,21 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, in
     return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
 }
 
-/* The same for a constant n and bit 4; the other bits are for the caller to mask. */
+/* Every 16 bits shifted to the right by a constant n, 0 to 6. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_right(__m512i a, int n)
+{
+    switch (n) {
+    case 1: return _mm512_srli_epi16(a, 1);
+    case 2: return _mm512_srli_epi16(a, 2);
+    case 3: return _mm512_srli_epi16(a, 3);
+    case 4: return _mm512_srli_epi16(a, 4);
+    case 5: return _mm512_srli_epi16(a, 5);
+    case 6: return _mm512_srli_epi16(a, 6);
+    default: return a;
+    }
+}
+
+/* value in every byte whose bit n is set, at bit 4, for a constant n; the other bits are for the caller to mask. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
 {
     switch (n) {
@@ -8030,6 +8181,54 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4(__m512i u[8])
+{
+    const __m512i table = _mm512_add_epi8(_mm512_set1_epi8(16), _mm512_broadcast_i32x4(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_16(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m512i q = specdec__avx512_load_bytes(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx512_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_bits(const unsigned char *at, __m512i u[8])
+{
+    const __m512i q = specdec__avx512_load_bytes(at);
+    int i;
+
+    u[0] = specdec__avx512_and(_mm512_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx512_and(specdec__avx512_right(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_twos(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx512_and(specdec__avx512_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
@@ -8117,13 +8316,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
     for (i = 0; i < 8; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        if (run == 1)
-            q = _mm512_srli_epi16(q, 2);
-        if (run == 2)
-            q = _mm512_srli_epi16(q, 4);
-        if (run == 3)
-            q = _mm512_srli_epi16(q, 6);
-        u[i] = specdec__avx512_and(q, 3);
+        u[i] = specdec__avx512_and(specdec__avx512_right(q, 2 * run), 3);
     }
 }
 
@@ -8152,16 +8345,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at =
-        type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
+    const unsigned char *own = type < SPECDEC__TYPE_COUNT ? specdec__x86_own(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, tile, at, block, u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_part(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
+            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
                                     _mm512_set1_epi8((char)-128));
         break;
     default: /* they lie in the panel */
@@ -8244,6 +8436,39 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
+/* 16 powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned char *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m512i one = _mm512_set1_epi32(1);
+    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), _mm512_min_epi32(e, one));
+
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of 16 words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m512i v = _mm512_and_si512(_mm512_srl_epi32(specdec__avx512_load_bytes(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm512_set1_epi32(127));
+    const __m512i normal = _mm512_add_epi32(_mm512_slli_epi32(v, 20), _mm512_set1_epi32(119 << 23));
+    const __m512 small = _mm512_mul_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(1.0f / 1024));
+    const __m512 value = _mm512_mask_blend_ps(_mm512_cmplt_epi32_mask(v, _mm512_set1_epi32(8)),
+                                              _mm512_castsi512_ps(normal), small);
+
+    return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
+}
+
+/* The scale of granule g of the 32 values `part` of a block of a type that has its scales as they are. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_own_scale(int type, const unsigned char *own, int part, int g)
+{
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx512_powers(own);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx512_halves_of_e4m3(own, part * 2 + g);
+    return specdec__avx512_halves(own + specdec__x86_d(type));
+}
+
 #define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
 #define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side, and of types that are seen less often */
 
@@ -8257,9 +8482,9 @@ typedef struct specdec__avx512_block {
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
                                                           const specdec__panel *panel, specdec__avx512_block *out)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : tile + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = unpacked ? tile : specdec__x86_own(type, tile, block);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -8270,10 +8495,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
+        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part(type, block), i)
+                              : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
-            out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
-                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
+            out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+                                    : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
@@ -8379,14 +8605,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specde
                                                           specdec__panel *panels, const specdec__columns *x, size_t at,
                                                           int count, float *const *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const int run = specdec__x86_is_plain(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     size_t from;
     int b, t;
 
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_is_block_32(type))
+        if (!specdec__x86_is_plain(type))
             for (t = 0; t < 2; t++)
                 specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
@@ -8491,7 +8717,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
                                                          float *const *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const int run = specdec__x86_is_plain(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     __m512 acc[2 * SPECDEC__AVX512_PAIR];
@@ -8502,7 +8728,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
     for (t = 0; t < tiles; t++)
         specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        for (t = 0; t < tiles && !specdec__x86_is_block_32(type); t++)
+        for (t = 0; t < tiles && !specdec__x86_is_plain(type); t++)
             specdec__avx512_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
@@ -18622,6 +18848,7 @@ typedef struct specdec__layer {
     float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
+    float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -18632,6 +18859,7 @@ enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
     SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
     SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
@@ -18687,8 +18915,8 @@ typedef struct specdec__architecture {
 /* That it is not done, if it is not finetuned; that queries grow behind the original context. */
 enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__TEMPERED };
 
-/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of every
-   full_attention_interval, or as attention.recurrent_layers says. */
+/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
+   every full_attention_interval, or as attention.recurrent_layers says. */
 enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
 
 /* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
@@ -18755,6 +18983,9 @@ static const specdec__architecture specdec__architectures[] = {
                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
+    {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
+    {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
+                 {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
@@ -18869,13 +19100,14 @@ typedef struct specdec_model {
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
     /* of recurrent layers of one kind, or of several */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
     SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
-    SPECDEC__DIM_QKV, SPECDEC__DIM_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
+    SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
     SPECDEC__DIM_INNER, SPECDEC__DIM_CHANNELS, SPECDEC__DIM_STATE_HEADS, SPECDEC__DIM_SSM_TAPS, SPECDEC__DIM_TAPS,
     SPECDEC__DIM_COUNT
 };
@@ -18889,7 +19121,7 @@ static const struct {
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
     {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
     {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
-    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
     {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E},
@@ -18898,7 +19130,7 @@ static const struct {
     {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E},
     {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER},
     {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E},
-    {"attn_gate.weight", NULL, SPECDEC__DIM_GATE, SPECDEC__DIM_E},
+    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_E},
     {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E},
     {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E},
     {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E}};
@@ -18940,7 +19172,7 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_GATE, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}, {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS},
@@ -19338,7 +19570,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
     m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn, m->layers);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
+                             m->layers);
     m->layers -= m->nextn;
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
@@ -19351,6 +19584,32 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
     return specdec__model_experts(m, error);
+}
+
+/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for all.
+   */
+static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+{
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    specdec__gguf_value v;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
+        if (v.type != SPECDEC_GGUF_F32)
+            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
+        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
+                                 (unsigned long long)v.count, m->all + m->nextn);
+        shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+        if (!(shape[i] >= -100 && shape[i] <= 100))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
+    }
+    for (i = 0; i < 2; i++)
+        shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
+    shape[1] += shape[2];
+    return SPECDEC_OK;
 }
 
 /* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
@@ -19949,7 +20208,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The dimensions of the tensors of a layer with a state of this kind; none: all 0. */
+/* The dimensions of the tensors of a layer with a state of this kind; of none: all are 0. */
 static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
@@ -19963,7 +20222,7 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_SSM_NORMS] = ssm * x->inner;
     size[SPECDEC__DIM_SSM_NORM] = ssm ? x->inner / x->groups : 0;
     size[SPECDEC__DIM_QKV] = delta * x->channels;
-    size[SPECDEC__DIM_GATE] = delta * x->inner;
+    size[SPECDEC__DIM_MIX_GATE] = delta * x->inner;
     size[SPECDEC__DIM_BETA] = delta && !x->paired ? x->heads : 0;
     size[SPECDEC__DIM_BOTH] = delta && x->paired ? 2 * x->heads : 0;
     size[SPECDEC__DIM_DELTA_NORM] = delta * x->rows;
@@ -19977,7 +20236,7 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
 /* The dimensions of the tensors of a layer of these sizes. */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
-    static const specdec__mixing none;
+    specdec__mixing mixing = m->mixing;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     size[SPECDEC__DIM_E] = m->embedding;
@@ -19987,12 +20246,14 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
+    size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
-    specdec__model_mixing_sizes(m, s->recurrent ? &m->mixing : &none, size);
+    mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
+    specdec__model_mixing_sizes(m, &mixing, size);
 }
 
 /* Binds vector i of a layer, as the file has it. */
@@ -20036,6 +20297,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_layer_vector(m, name, i, &holder, size, required, arena, &layer->vector[i], error);
+        if (result)
+            return result;
+    }
+    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU) {
+        result = specdec__model_activation(m, index, layer->activation, error);
         if (result)
             return result;
     }
@@ -20363,8 +20629,9 @@ static const char *specdec__model_last_norm(const specdec__model *m)
 static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
 {
     const char *const whole[] = {
-        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
-        "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight",
+        "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
+        "cls.output.weight" /* of rerankers; a text needs none */};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
@@ -20865,10 +21132,10 @@ SPECDEC__FOR_SPEED
  *
  * A slot holds the states of all recurrent layers after some tokens of a sequence. The committed tokens behind them
  * wait: of these, and of nodes, only the inputs are kept. The next step applies what waits, in place or, if others have
- * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing, and
- * a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a prompt)
- * are applied at once: into another slot, which counts as soon as they are committed. So a step that ends early leaves
- * everything as it was.
+ * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing,
+ * and a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a
+ * prompt) are applied at once: into another slot, which counts as soon as they are committed. So a step that ends early
+ * leaves everything as it was.
  *
  * A slot that a view no longer changes stays as a checkpoint for a while: there a view can be cut, and another one can
  * go on from there.
@@ -21176,7 +21443,8 @@ static int specdec__state_shares(const specdec__state *state, const specdec__sta
     return now + specdec__min_int(reach - now, state->places / 2);
 }
 
-/* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says. */
+/* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says.
+   */
 static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
 {
     int i;
@@ -21908,8 +22176,8 @@ static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Of a view with states it is as many keys, from the first one on, as the other one still has states of. Returns
-   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was put
-   stays until the view is truncated. */
+   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was
+   put stays until the view is truncated. */
 static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     int end, span, i;
@@ -22613,7 +22881,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes. */
+/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes.
+   */
 static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
                                   specdec__arena *arena)
 {
@@ -23753,9 +24022,9 @@ SPECDEC__FOR_SPEED
  *
  * Before a step its rows are laid out, view by view: committed tokens that wait to be applied to the state, then nodes,
  * each with the row before it. In a layer, first every row passes the convolution; then a unit of work is one head of
- * one view: what waits and what is certain is applied to its matrix, which is read and written once; the other nodes are
- * walked depth first on copies, at each fork the smaller branches first, so that log2(nodes) copies are enough. Every
- * token is applied by the same update, whenever that is: so a node's bits do not depend on how it came.
+ * one view: what waits and what is certain is applied to its matrix, which is read and written once; the other nodes
+ * are walked depth first on copies, at each fork the smaller branches first, so that log2(nodes) copies are enough.
+ * Every token is applied by the same update, whenever that is: so a node's bits do not depend on how it came.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -23820,8 +24089,8 @@ static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *pa
     part->walks = m->steps - part->walk;
 }
 
-/* Where the state of a part is read and written: in place, or into a slot that kept views may have to give up. Returns 0
-   when there is none. */
+/* Where the state of a part is read and written: in place, or into a slot that kept views may have to give up. Returns
+   0 when there is none. */
 static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
 {
     specdec__states *s = &c->kv.states;
@@ -23842,8 +24111,8 @@ static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *pa
     return part->to >= 0;
 }
 
-/* Lays out the rows of the view of node i, the first of its view, of a batch. Returns 0 when what its state needs is not
-   there. */
+/* Lays out the rows of the view of node i, the first of its view, of a batch. Returns 0 when what its state needs is
+   not there. */
 static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *batch, int i)
 {
     specdec__mixes *m = &c->mix;
@@ -23965,8 +24234,8 @@ static const float *specdec__forward_mix_inputs(const specdec__context *c, const
     return specdec__state_inputs(&c->kv.states, &part->view->state, row->place, layer);
 }
 
-/* The inputs of the convolution's `count` last taps up to a row (-1: up to the state), oldest first: rows, then those of
-   the state's window; zeros of an empty one. */
+/* The inputs of the convolution's `count` last taps up to a row (-1: up to the state), oldest first: rows, then those
+   of the state's window; zeros of an empty one. */
 static void specdec__forward_mix_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
                                       int count, const float **taps)
 {
@@ -24035,8 +24304,9 @@ static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mi
                                    out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
-    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at, (size_t)m->channels, m->taps,
-                         bias ? bias + at : NULL, specdec__mixing_kinds[m->kind].silu, count, out + at);
+    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at,
+                         (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__mixing_kinds[m->kind].silu,
+                         count, out + at);
     if (m->kind == SPECDEC__DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
         c->kernels->norm(out + at, c->mix.unit + (block < m->groups ? 0 : m->rows), c->model->epsilon / (float)m->rows,
                          m->rows, 0, m->rows, out + at);
@@ -24271,6 +24541,17 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     return in;
 }
 
+/* What `up` is multiplied by, or without it what is activated by itself, in a layer. */
+static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
+                                                 int n, int stride, const float *up)
+{
+    specdec__input in = specdec__forward_input(values, n, stride, up);
+
+    in.alone = !up;
+    in.shape = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
+    return in;
+}
+
 /* Rows of h that are those of x, or, where there is a weight, their norms. */
 static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
 {
@@ -24381,18 +24662,19 @@ static int specdec__forward_recurrent_half(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += down(activation(gate x) * up x). Returns 1 when cancelled. */
+/* x += down(activation(gate x) * up x), or, without a gate, down(activation(up x)). Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
     const int ff = specdec__forward_stride(layer->shape.feed_forward);
+    const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
     specdec__output t[2];
 
     t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, ff);
-    if (specdec__forward_project(c, thread, &in, t, 2))
+    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? c->y : c->hidden, ff);
+    if (specdec__forward_project(c, thread, &in, t, 1 + gated))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, ff, c->y);
+    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? c->y : NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
@@ -30119,8 +30401,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                                                   int context, specdec_error *error)
 {
     if (settings->slide && model->mixing.kind)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s, which has recurrent "
-                             "layers, does not slide, as what they have read stays in their states", settings->slide,
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
+                             "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
     if (!settings->slide || settings->slide < context - 1)
         return SPECDEC_OK;
@@ -36465,7 +36747,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) == SPECDEC_OK &&
+        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) ==
+            SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)

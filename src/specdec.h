@@ -95,10 +95,10 @@
      >>quant/ types decode table fit wide encode tiles
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
-     >>model/ gguf model parts facts tensors rope bind heads open
+     >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
-     >>cache/ kv reserve bytes
-     >>forward/ context multiply rows attention step
+     >>cache/ state kv reserve bytes
+     >>forward/ context multiply rows attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions fields save enter

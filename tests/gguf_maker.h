@@ -505,6 +505,18 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);
         maker_u32(m, maker_key(r, ".expert_feed_forward_length"), (uint32_t)r->feed_forward);
     }
+    if (specdec__architecture_trait(a, SPECDEC__ACTIVATION) == SPECDEC__XIELU) {
+        static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+        static const float middle[] = {0.8f, 0.8f, 0.5f, -1e-6f};
+        int k;
+
+        for (k = 0; k < 4; k++) {
+            maker_buffer *b = maker_array(m, keys[k], 6, (uint64_t)r->layers);
+
+            for (i = 0; i < r->layers; i++)
+                maker_put_float(b, middle[k] * (1 + 0.1f * (float)i));
+        }
+    }
     if (specdec__architecture_trait(a, SPECDEC__ROPE_ALSO) == SPECDEC__TEMPERED) {
         maker_text(m, maker_key(r, ".rope.scaling.type"), "yarn");
         maker_f32(m, maker_key(r, ".rope.scaling.factor"), 8);
@@ -616,20 +628,20 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
     const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
+    int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, specdec__architecture_trait(a, SPECDEC__UNGATED) ? 0 : r->feed_forward, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
                                           whole ? q : r->head_dim, whole ? kv : r->head_dim, r->heads};
-    const specdec__mixing mixing = maker_mixing(r);
-    static const specdec__mixing none;
+    specdec__mixing mixing = maker_mixing(r);
     specdec__model model;
     char name[80];
     int j, k, f, rows, attends, feeds;
 
     memset(&model, 0, sizeof model);
     model.embedding = r->embedding;
-    specdec__model_mixing_sizes(&model, maker_recurs(r, i, &attends, &feeds) ? &mixing : &none, size);
+    mixing.kind = maker_recurs(r, i, &attends, &feeds) ? mixing.kind : SPECDEC__NO_STATE;
+    specdec__model_mixing_sizes(&model, &mixing, size);
     for (j = 0; j < SPECDEC__DIM_COUNT; j++)
         size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
-                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || j != SPECDEC__DIM_FF);
+                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE));
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
         const int columns = size[specdec__matrix_table[j].columns], mixed = r->experts > 0 && specdec__matrix_table[j].of_experts;
 
@@ -654,9 +666,9 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__MIX_SHORT_TAPS) || j == SPECDEC__MIX_DT_BIAS;
         const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS;
 
-        if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1)) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
-            continue;
         if (!size[specdec__vector_table[j].size])
+            continue;
+        if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1)) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
             continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);

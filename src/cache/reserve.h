@@ -406,8 +406,8 @@ static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Of a view with states it is as many keys, from the first one on, as the other one still has states of. Returns
-   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was put
-   stays until the view is truncated. */
+   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was
+   put stays until the view is truncated. */
 static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     int end, span, i;

@@ -3,10 +3,10 @@
  *
  * A slot holds the states of all recurrent layers after some tokens of a sequence. The committed tokens behind them
  * wait: of these, and of nodes, only the inputs are kept. The next step applies what waits, in place or, if others have
- * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing, and
- * a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a prompt)
- * are applied at once: into another slot, which counts as soon as they are committed. So a step that ends early leaves
- * everything as it was.
+ * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing,
+ * and a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a
+ * prompt) are applied at once: into another slot, which counts as soon as they are committed. So a step that ends early
+ * leaves everything as it was.
  *
  * A slot that a view no longer changes stays as a checkpoint for a while: there a view can be cut, and another one can
  * go on from there.
@@ -318,7 +318,8 @@ static int specdec__state_shares(const specdec__state *state, const specdec__sta
     return now + specdec__min_int(reach - now, state->places / 2);
 }
 
-/* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says. */
+/* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says.
+   */
 static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
 {
     int i;

@@ -161,8 +161,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                                                   int context, specdec_error *error)
 {
     if (settings->slide && model->mixing.kind)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s, which has recurrent "
-                             "layers, does not slide, as what they have read stays in their states", settings->slide,
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
+                             "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
     if (!settings->slide || settings->slide < context - 1)
         return SPECDEC_OK;

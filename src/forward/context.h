@@ -400,7 +400,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes. */
+/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes.
+   */
 static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
                                   specdec__arena *arena)
 {

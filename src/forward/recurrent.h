@@ -4,9 +4,9 @@
  *
  * Before a step its rows are laid out, view by view: committed tokens that wait to be applied to the state, then nodes,
  * each with the row before it. In a layer, first every row passes the convolution; then a unit of work is one head of
- * one view: what waits and what is certain is applied to its matrix, which is read and written once; the other nodes are
- * walked depth first on copies, at each fork the smaller branches first, so that log2(nodes) copies are enough. Every
- * token is applied by the same update, whenever that is: so a node's bits do not depend on how it came.
+ * one view: what waits and what is certain is applied to its matrix, which is read and written once; the other nodes
+ * are walked depth first on copies, at each fork the smaller branches first, so that log2(nodes) copies are enough.
+ * Every token is applied by the same update, whenever that is: so a node's bits do not depend on how it came.
  * ================================================================================================================== */
 
 #pragma once
@@ -84,8 +84,8 @@ static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *pa
     part->walks = m->steps - part->walk;
 }
 
-/* Where the state of a part is read and written: in place, or into a slot that kept views may have to give up. Returns 0
-   when there is none. */
+/* Where the state of a part is read and written: in place, or into a slot that kept views may have to give up. Returns
+   0 when there is none. */
 static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
 {
     specdec__states *s = &c->kv.states;
@@ -106,8 +106,8 @@ static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *pa
     return part->to >= 0;
 }
 
-/* Lays out the rows of the view of node i, the first of its view, of a batch. Returns 0 when what its state needs is not
-   there. */
+/* Lays out the rows of the view of node i, the first of its view, of a batch. Returns 0 when what its state needs is
+   not there. */
 static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *batch, int i)
 {
     specdec__mixes *m = &c->mix;
@@ -229,8 +229,8 @@ static const float *specdec__forward_mix_inputs(const specdec__context *c, const
     return specdec__state_inputs(&c->kv.states, &part->view->state, row->place, layer);
 }
 
-/* The inputs of the convolution's `count` last taps up to a row (-1: up to the state), oldest first: rows, then those of
-   the state's window; zeros of an empty one. */
+/* The inputs of the convolution's `count` last taps up to a row (-1: up to the state), oldest first: rows, then those
+   of the state's window; zeros of an empty one. */
 static void specdec__forward_mix_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
                                       int count, const float **taps)
 {
@@ -299,8 +299,9 @@ static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mi
                                    out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
-    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at, (size_t)m->channels, m->taps,
-                         bias ? bias + at : NULL, specdec__mixing_kinds[m->kind].silu, count, out + at);
+    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at,
+                         (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__mixing_kinds[m->kind].silu,
+                         count, out + at);
     if (m->kind == SPECDEC__DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
         c->kernels->norm(out + at, c->mix.unit + (block < m->groups ? 0 : m->rows), c->model->epsilon / (float)m->rows,
                          m->rows, 0, m->rows, out + at);

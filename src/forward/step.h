@@ -49,6 +49,17 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     return in;
 }
 
+/* What `up` is multiplied by, or without it what is activated by itself, in a layer. */
+static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
+                                                 int n, int stride, const float *up)
+{
+    specdec__input in = specdec__forward_input(values, n, stride, up);
+
+    in.alone = !up;
+    in.shape = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
+    return in;
+}
+
 /* Rows of h that are those of x, or, where there is a weight, their norms. */
 static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
 {
@@ -159,18 +170,19 @@ static int specdec__forward_recurrent_half(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += down(activation(gate x) * up x). Returns 1 when cancelled. */
+/* x += down(activation(gate x) * up x), or, without a gate, down(activation(up x)). Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
     const int ff = specdec__forward_stride(layer->shape.feed_forward);
+    const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
     specdec__output t[2];
 
     t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, ff);
-    if (specdec__forward_project(c, thread, &in, t, 2))
+    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? c->y : c->hidden, ff);
+    if (specdec__forward_project(c, thread, &in, t, 1 + gated))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, ff, c->y);
+    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? c->y : NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;

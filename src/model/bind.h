@@ -219,8 +219,9 @@ static const char *specdec__model_last_norm(const specdec__model *m)
 static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
 {
     const char *const whole[] = {
-        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
-        "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight",
+        "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
+        "cls.output.weight" /* of rerankers; a text needs none */};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 

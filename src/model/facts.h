@@ -165,7 +165,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
     m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn, m->layers);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
+                             m->layers);
     m->layers -= m->nextn;
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
@@ -178,6 +179,32 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
     return specdec__model_experts(m, error);
+}
+
+/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for all.
+   */
+static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+{
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    specdec__gguf_value v;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
+        if (v.type != SPECDEC_GGUF_F32)
+            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
+        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
+                                 (unsigned long long)v.count, m->all + m->nextn);
+        shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+        if (!(shape[i] >= -100 && shape[i] <= 100))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
+    }
+    for (i = 0; i < 2; i++)
+        shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
+    shape[1] += shape[2];
+    return SPECDEC_OK;
 }
 
 /* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of

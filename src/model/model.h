@@ -74,6 +74,7 @@ typedef struct specdec__layer {
     float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
+    float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -84,6 +85,7 @@ enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
     SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
     SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
@@ -139,8 +141,8 @@ typedef struct specdec__architecture {
 /* That it is not done, if it is not finetuned; that queries grow behind the original context. */
 enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__TEMPERED };
 
-/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of every
-   full_attention_interval, or as attention.recurrent_layers says. */
+/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
+   every full_attention_interval, or as attention.recurrent_layers says. */
 enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
 
 /* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
@@ -207,6 +209,9 @@ static const specdec__architecture specdec__architectures[] = {
                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
+    {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
+    {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
+                 {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
@@ -321,13 +326,14 @@ typedef struct specdec_model {
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
     /* of recurrent layers of one kind, or of several */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
     SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
-    SPECDEC__DIM_QKV, SPECDEC__DIM_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
+    SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
     SPECDEC__DIM_INNER, SPECDEC__DIM_CHANNELS, SPECDEC__DIM_STATE_HEADS, SPECDEC__DIM_SSM_TAPS, SPECDEC__DIM_TAPS,
     SPECDEC__DIM_COUNT
 };
@@ -341,7 +347,7 @@ static const struct {
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
     {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
     {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
-    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
     {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E},
@@ -350,7 +356,7 @@ static const struct {
     {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E},
     {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER},
     {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E},
-    {"attn_gate.weight", NULL, SPECDEC__DIM_GATE, SPECDEC__DIM_E},
+    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_E},
     {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E},
     {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E},
     {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E}};
@@ -392,7 +398,7 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_GATE, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}, {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS},

@@ -12,7 +12,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* The dimensions of the tensors of a layer with a state of this kind; none: all 0. */
+/* The dimensions of the tensors of a layer with a state of this kind; of none: all are 0. */
 static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
@@ -26,7 +26,7 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_SSM_NORMS] = ssm * x->inner;
     size[SPECDEC__DIM_SSM_NORM] = ssm ? x->inner / x->groups : 0;
     size[SPECDEC__DIM_QKV] = delta * x->channels;
-    size[SPECDEC__DIM_GATE] = delta * x->inner;
+    size[SPECDEC__DIM_MIX_GATE] = delta * x->inner;
     size[SPECDEC__DIM_BETA] = delta && !x->paired ? x->heads : 0;
     size[SPECDEC__DIM_BOTH] = delta && x->paired ? 2 * x->heads : 0;
     size[SPECDEC__DIM_DELTA_NORM] = delta * x->rows;
@@ -40,7 +40,7 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
 /* The dimensions of the tensors of a layer of these sizes. */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
-    static const specdec__mixing none;
+    specdec__mixing mixing = m->mixing;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     size[SPECDEC__DIM_E] = m->embedding;
@@ -50,12 +50,14 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
+    size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
-    specdec__model_mixing_sizes(m, s->recurrent ? &m->mixing : &none, size);
+    mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
+    specdec__model_mixing_sizes(m, &mixing, size);
 }
 
 /* Binds vector i of a layer, as the file has it. */
@@ -99,6 +101,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_layer_vector(m, name, i, &holder, size, required, arena, &layer->vector[i], error);
+        if (result)
+            return result;
+    }
+    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU) {
+        result = specdec__model_activation(m, index, layer->activation, error);
         if (result)
             return result;
     }
