@@ -435,6 +435,7 @@ static inline void maker_defaults(maker_recipe *r)
 {
     r->architecture = r->architecture ? r->architecture : "llama";
     r->layers = r->layers ? r->layers : strcmp(r->architecture, "eagle3") ? 2 : 1;
+    r->layers += r->layers == 1 && specdec__architecture_trait(maker_architecture(r), SPECDEC__MIXING); /* one of each kind */
     r->embedding = r->embedding ? r->embedding : 64;
     r->feed_forward = r->feed_forward ? r->feed_forward : 96;
     r->heads = r->heads ? r->heads : 4;
@@ -549,11 +550,11 @@ static inline specdec__mixing maker_mixing(const maker_recipe *r)
     if (!x.kind)
         return x;
     x.taps = x.kind == SPECDEC__SHORT ? 3 : 4;
-    x.heads = x.kind == SPECDEC__SHORT ? 0 : 4;
+    x.heads = x.kind == SPECDEC__SHORT ? 0 : r->embedding % 256 ? 4 : 16; /* for types with blocks of 256 */
     x.rows = x.values = x.kind == SPECDEC__SHORT ? 0 : 16;
     x.groups = x.kind == SPECDEC__SHORT ? 0 : 2;
     x.paired = x.kind == SPECDEC__DELTA && !specdec__architecture_trait(maker_architecture(r), SPECDEC__CYCLES);
-    x.inner = x.kind == SPECDEC__SHORT ? r->embedding : 64;
+    x.inner = x.kind == SPECDEC__SHORT ? r->embedding : 16 * x.heads;
     x.channels = x.inner + (x.kind == SPECDEC__SHORT ? 0 : 64);
     x.row = 3 * r->embedding; /* of the short one */
     return x;
