@@ -31,7 +31,7 @@ enum { CONFIG_BYTES = 32, CALL_BYTES = 8, MOST_VOCABULARY = 4096, MOST_TOKENS = 
 enum { PLAIN, NOISY, FOREIGN, QUANTISED, MODELS };
 
 static const char *const model_names[MODELS] = {"plain", "noisy", "foreign", "quantised"};
-enum { SETS = 5 };
+enum { SETS = 6 };
 static int vocabulary = 420; /* tokens of all of them */
 
 static struct {
@@ -42,7 +42,7 @@ static struct {
 } sets[SETS][MODELS], *models = sets[0];
 
 /* What target and noisy draft are of, in each set. */
-static const char *const set_names[SETS] = {"llama", "lfm2", "granitehybrid", "qwen35", "falcon-h1"};
+static const char *const set_names[SETS] = {"llama", "lfm2", "granitehybrid", "qwen35", "falcon-h1", "nemotron_h"};
 
 /* A model that several engines share. */
 static specdec_model *prepare(int i)
@@ -127,7 +127,7 @@ static void make_models(int set)
     memset(r, 0, sizeof r);
     r[PLAIN].architecture = r[NOISY].architecture = set_names[set];
     r[PLAIN].experts = r[NOISY].experts = set ? -1 : 0;
-    r[PLAIN].layers = r[NOISY].layers = set ? 3 : 0;
+    r[PLAIN].layers = r[NOISY].layers = set ? 3 : 0; /* one of each kind */
     r[PLAIN].seed = r[NOISY].seed = 11;
     r[PLAIN].output_type = r[NOISY].output_type = r[FOREIGN].output_type = r[QUANTISED].output_type = 1;
     r[NOISY].noise = 0.25f;

@@ -673,6 +673,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
             continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
+        if (maker_find_tensor(m, name)) /* one norm under two names */
+            continue;
         maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
                      is_bias || is_taps ? 0.5f : 0.3f);
         if (is_taps)

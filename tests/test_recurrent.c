@@ -14,7 +14,7 @@ static int quick;
 /* --- models ----------------------------------------------------------------------------------------------------------- */
 
 /* One of every kind of recurrent layer, and of every way in which they lie between others. */
-static const char *const names[] = {"lfm2", "qwen35", "granitehybrid", "falcon-h1"};
+static const char *const names[] = {"lfm2", "qwen35", "granitehybrid", "falcon-h1", "nemotron_h"};
 enum { KINDS = sizeof names / sizeof names[0] };
 static file models[KINDS], noisy[KINDS], llama;
 

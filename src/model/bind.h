@@ -27,8 +27,9 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
-    const int still = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__MAY_REST &&
-                      !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
+    const int also = m->trait[SPECDEC__ROPE_ALSO];
+    const int still = also == SPECDEC__RESTS || (also == SPECDEC__MAY_REST &&
+                                                 !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1));
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
