@@ -814,6 +814,8 @@ typedef struct specdec_info {
     int cache_kept;                              /* of those that are free, with beginnings of ended texts */
     int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
+    size_t state_bytes;                          /* of recurrent layers: of a text; the cache holds several */
+    uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 
@@ -1173,6 +1175,9 @@ typedef struct specdec_model_info {
     int has_template;                       /* it brings a chat template, recognised or not */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
+    int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
+    const char *recurrent;                  /* of which kind they are; NULL: there are none */
+    size_t state_bytes;                     /* of a text */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
@@ -37515,6 +37520,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
+    info->state_bytes = specdec__state_bytes(&m->mixing);
+    info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;
@@ -38159,6 +38166,10 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
+    if (m->mixing.kind)
+        info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
+    info->recurrent_layers = m->mixing.layers;
+    info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
     info->weight_bytes = m->weight_bytes;

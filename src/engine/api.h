@@ -15,6 +15,7 @@
 #include "../text/stop.h"
 #include "../text/chat.h"
 #include "../model/model.h"
+#include "../cache/state.h"
 #include "../cache/kv.h"
 #include "../cache/reserve.h"
 #include "../forward/context.h"
@@ -893,6 +894,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
+    info->state_bytes = specdec__state_bytes(&m->mixing);
+    info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;
