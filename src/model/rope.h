@@ -25,7 +25,13 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
     size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
-    size[SPECDEC__DIM_EXPERTS] = m->experts;
+    size[SPECDEC__DIM_EXPERTS] = s->experts;
+    size[SPECDEC__DIM_LATENT] = s->experts ? m->latent : 0;
+    size[SPECDEC__DIM_X] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
+    size[SPECDEC__DIM_X_FF] = s->experts ? m->expert_ff : 0;
+    size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
+    size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
@@ -57,8 +63,9 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_slice(m, name, holder.all, holder.first, size[specdec__vector_table[i].size], required,
-                                      arena, &layer->vector[i], error);
+        result = specdec__model_slice(m, name, holder.all, holder.first, size[specdec__vector_table[i].size],
+                                      specdec__vector_table[i].each ? layer->shape.experts : 1, required, arena,
+                                      &layer->vector[i], error);
         if (result)
             return result;
     }
