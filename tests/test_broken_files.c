@@ -1,6 +1,10 @@
 /* test_broken_files.c - files that contradict themselves are refused in words, and what files may spell in several ways is read
    alike: tensors that overlap, names that occur twice, facts that are missing, fused tensors, types and architectures that are
    not read. cc -O2 -pthread -I. test_broken_files.c -lm, run from the repository's root; writes a few files below /tmp. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#include "skipping_clock.h"
 #define SPECDEC_CLUSTER
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"

@@ -5,6 +5,7 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
+#include "skipping_clock.h"
 #define SPECDEC_CLUSTER
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
