@@ -26,7 +26,8 @@
 
      Runs a model of the architectures llama, mistral3, qwen2, qwen3, qwen3moe, qwen2vl, qwen3vl and qwen3vlmoe (their
      text), gemma, gemma2, gemma3, phi3, smollm3, granite, granitemoe, ernie4_5, exaone, exaone4, glm4, internlm2,
-     minicpm, olmo2 and olmoe, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
+     minicpm, olmo2, olmoe, apertus, arcee, bailingmoe2, cohere2, ernie4_5-moe, glm4moe, gpt-oss, hunyuan-dense,
+     qwen2moe and seed_oss, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
      file or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies
      all of them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte
      for byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
@@ -18794,7 +18795,7 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
 #define SPECDEC__MAX_EXPERTS 1024        /* feed-forward networks of a layer, */
-#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits */
+#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits, and how many groups they make */
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
 typedef struct specdec__matrix {
@@ -18808,7 +18809,9 @@ typedef struct specdec__matrix {
 } specdec__matrix;
 
 enum {
-    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__ROUTER,
+    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
+    SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
+    SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
     SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
@@ -18819,6 +18822,8 @@ enum {
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
     SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
+    SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
+    SPECDEC__EXPERT_DOWN_BIAS,
     SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
@@ -18839,7 +18844,9 @@ typedef struct specdec__shape {
     int heads, kv_heads;    /* kv heads 0: the layer has no attention */
     int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
     int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
-    int feed_forward;       /* 0: the layer has no feed-forward network; of a mixture: of each expert */
+    int feed_forward;       /* width of the network that every token goes through; 0: there is none */
+    int experts;            /* networks of which a token goes through a few; 0: there are none */
+    int shared;             /* the network for every token is called a shared expert */
     int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
@@ -18890,6 +18897,9 @@ enum {
     SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
     SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
                                 are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__SHARED_GATE,    /* the shared expert, as wide as a layer without experts if files do not say, is multiplied
+                                by the sigmoid of what a router of its own says */
+    SPECDEC__SHARED_EACH,    /* expert_shared_feed_forward_length is the width of one of expert_shared_count */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
     SPECDEC__MIXING,         /* the kind of its recurrent layers: SPECDEC__SHORT or another one; 0: it has none */
@@ -18924,12 +18934,16 @@ enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPER
    every full_attention_interval, or as attention.recurrent_layers says. */
 enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
 
-/* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
-enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
+/* The shares of a token's experts are their values in a softmax over all experts, or, with SIGMOID, sigmoids of what
+   the router says; NORMED: divided by their sum. Files may say otherwise. */
+enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
 
 #define SPECDEC__BIT(i) (1u << (i))
 #define SPECDEC__QKV_BIAS \
     (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
+#define SPECDEC__EXPERT_BIAS \
+    (SPECDEC__BIT(SPECDEC__ROUTER_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_GATE_BIAS) | \
+     SPECDEC__BIT(SPECDEC__EXPERT_UP_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_DOWN_BIAS))
 #define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
 #define SPECDEC__BEFORE (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
@@ -18988,6 +19002,19 @@ static const specdec__architecture specdec__architectures[] = {
                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
+    {"qwen2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
+                  {SPECDEC__SHARED_GATE, 1}}},
+    {"ernie4_5-moe", {{SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"bailingmoe2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+                     {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}, {SPECDEC__SHARED_EACH, 1}}},
+    {"glm4moe", {{SPECDEC__NEOX, 1}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+                 {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
+    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED},
+                 {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
+                                  SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1},
+                 {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__SPLIT_TURNS, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
     {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
                  {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
@@ -19075,6 +19102,12 @@ typedef struct specdec_model {
     int nextn;                               /* blocks behind the layers that only predict: they are not run */
     specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers; items NULL: the file does not say them */
     int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
+    int leading, every;                      /* layers before the first that may have experts; of these, every so
+                                                many-th has them */
+    int shared_ff, latent;                   /* width of the shared expert, 0: none; of what experts read, 0: as x */
+    int sigmoid, normed;                     /* how they are weighted: see SPECDEC__SIGMOID */
+    int groups, groups_chosen;               /* runs of as many experts; those that experts are chosen from */
+    float expert_scale;                      /* of their shares */
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
@@ -19109,6 +19142,9 @@ typedef struct specdec_model {
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__DIM_X_GATE, /* of an expert: what it reads, its width, its gate's */
+    SPECDEC__DIM_SHARED, SPECDEC__DIM_SHARED_GATE, /* 1: there is a shared expert; it has a router */
+    SPECDEC__DIM_LATENT,
     SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
@@ -19121,49 +19157,54 @@ enum {
     SPECDEC__DIM_COUNT
 };
 
-/* of_experts: the tensor that holds those of all experts, one behind the other. */
+/* shared: its name in a shared expert. mixes: the tensor holds those of all experts, one behind the other. */
 static const struct {
-    const char *suffix, *of_experts;
-    unsigned char rows, columns;
+    const char *suffix, *shared;
+    unsigned char rows, columns, mixes;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
-    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
-    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
-    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
-    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E},
-    {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
-    {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
-    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E},
-    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E},
-    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT},
-    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E},
-    {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER},
-    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E},
-    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_E},
-    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E},
-    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E},
-    {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E}};
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
+    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
+    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ, 0},
+    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O, 0},
+    {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E, 0},
+    {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E, 0},
+    {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF, 0},
+    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, 1},
+    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, 1},
+    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, 1},
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E, 0},
+    {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
+    {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
+    {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
+    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
+    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
+    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
+    {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER, 0},
+    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E, 0},
+    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_E, 0},
+    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
+    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
+    {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E, 0}};
 
 /* Tensors that hold the rows of `count` matrices from `matrix` on, one below the other, and those of their biases, from
    vector `vector` on; where no tensor has the first one's name. Any architecture's files may have them. */
 typedef struct specdec__fused {
     const char *weight, *bias; /* NULL: there are none */
     unsigned char matrix, vector, count;
-    unsigned char mixes; /* of feed-forward networks: experts have it, others do not */
     unsigned char sized; /* one matrix may have this name, too: it is fused if it has the rows of all */
 } specdec__fused;
 
 static const specdec__fused specdec__fused_table[] = {
-    {"attn_qkv.weight", "attn_qkv.bias", SPECDEC__Q, SPECDEC__Q_BIAS, 3, 0, 0},
-    {"ffn_gate_up.weight", "ffn_gate_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 0},
-    {"ffn_gate_up_exps.weight", NULL, SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1, 0},
-    {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 1}};
+    {"attn_qkv.weight", "attn_qkv.bias", SPECDEC__Q, SPECDEC__Q_BIAS, 3, 0},
+    {"ffn_gate_up.weight", "ffn_gate_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0},
+    {"ffn_gate_up_exps.weight", NULL, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, 2, 0},
+    {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1}};
 
 /* may_lack: 0 stands for layers without it. */
 static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
     {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
     {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
-    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 1, 1},
+    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 0, 1},
     {".attention.key_length_swa", 4096, 0, 0}, {".attention.value_length_swa", 4096, 0, 0},
     {".rope.dimension_count_swa", 4096, 0, 0}};
 
@@ -19174,22 +19215,30 @@ static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scal
 /* How much a vector is wanted: always, where it is there, or only by rows that name it, which then must have it. */
 enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
 
-static const struct { const char *suffix; unsigned char size, wanted; } specdec__vector_table[SPECDEC__VECTORS] = {
-    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS},
-    {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
-    {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
-    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
-    {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_GATE, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
-    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}, {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS},
-    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS},
-    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS},
-    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__ALWAYS},
-    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__ALWAYS},
-    {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0}};
+/* each: there is one for each expert, one behind the other. */
+static const struct {
+    const char *suffix;
+    unsigned char size, wanted, each;
+} specdec__vector_table[SPECDEC__VECTORS] = {
+    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0},
+    {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0, 0},
+    {"post_attention_norm.weight", SPECDEC__DIM_E, 0, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0, 0},
+    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0, 0},
+    {"attn_v.bias", SPECDEC__DIM_V, 0, 0}, {"attn_output.bias", SPECDEC__DIM_E, 0, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_GATE, 0, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0, 0},
+    {"ffn_down.bias", SPECDEC__DIM_E, 0, 0},
+    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED, 0},
+    {"ffn_gate_inp.bias", SPECDEC__DIM_EXPERTS, 0, 0}, {"exp_probs_b.bias", SPECDEC__DIM_EXPERTS, 0, 0},
+    {"ffn_gate_exps.bias", SPECDEC__DIM_X_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_X_FF, 0, 1},
+    {"ffn_down_exps.bias", SPECDEC__DIM_X, 0, 1},
+    {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
+    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
+    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
+    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__ALWAYS, 0},
+    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__ALWAYS, 0},
+    {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0, 0}};
 
 /* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
@@ -19537,11 +19586,43 @@ static int specdec__model_listed(const specdec__model *m, int list, int index, i
     return (int)value;
 }
 
+/* Reads how wide the shared expert of a mixture is, if there is one. */
+static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
+{
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+
+    m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
+    if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
+        m->shared_ff = specdec__model_listed(m, SPECDEC__LIST_FF, 0, 0);
+    if (!r->result && m->shared_ff > most)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
+}
+
+/* Reads how experts are chosen and weighted. */
+static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
+{
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
+
+    m->sigmoid = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
+    m->normed = specdec__model_count(r, ".expert_weights_norm", 0, 1, kind == 3 || (usual & SPECDEC__NORMED));
+    m->expert_scale = specdec__model_float(r, ".expert_weights_scale", 1);
+    m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
+    m->groups = specdec__model_count(r, ".expert_group_count", 1,
+                                      specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
+    m->groups_chosen = specdec__model_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
+    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT,
+                                  "%d of %d groups of experts, %d experts in all, of which %d are chosen",
+                                  m->groups_chosen, m->groups, m->experts, m->chosen);
+}
+
 /* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
-    float scale;
 
     m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
@@ -19552,22 +19633,19 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    if (specdec__model_count(&r, ".expert_shared_feed_forward_length", 0, 1 << 30, 0) ||
-        specdec__model_count(&r, ".expert_group_count", 0, 1 << 30, 0) > 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "shared experts and groups of experts are not read");
     m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
                                      -1);
     m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
                                         specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
-    scale = specdec__model_float(&r, ".expert_weights_scale", 0);
-    if (r.result)
-        return r.result;
-    if (scale != 0 && scale != 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "expert_weights_scale is not read");
-    if (m->expert_ff % 16 || m->embedding % 16)
+    m->leading = specdec__model_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->every = specdec__model_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
-                             m->expert_ff, m->embedding);
-    return SPECDEC_OK;
+                             m->expert_ff, m->latent ? m->latent : m->embedding);
+    specdec__model_shared(&r, m);
+    specdec__model_router(&r, m);
+    return r.result;
 }
 
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
@@ -19596,8 +19674,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     return specdec__model_experts(m, error);
 }
 
-/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for all.
-   */
+/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for
+   all. */
 static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
 {
     static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
@@ -19777,7 +19855,9 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.feed_forward = m->experts ? m->expert_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.shared = s.experts > 0;
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
     s.recurrent = specdec__model_recurs(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
@@ -19820,6 +19900,9 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
+        if (!s.experts && !m->list[SPECDEC__LIST_FF].items)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
+                                 specdec__model_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;
@@ -19958,7 +20041,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
-    if (t.dimensions < 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows ||
+    if ((t.dimensions < 2 && rows > 1) || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows ||
         t.shape[2] != (uint64_t)count || t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu x %llu, it should be %d x %d x %d",
                              name, (unsigned long long)t.shape[0], (unsigned long long)t.shape[1],
@@ -19982,9 +20065,10 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
-/* Values [first, first + size) of a vector of exactly `all` values, copied into the arena and padded to a multiple of
-   16; NULL when absent. */
+/* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
+   arena and padded to a multiple of 16; NULL when absent. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
+                                           int vectors,
                                            int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)
 {
@@ -19999,11 +20083,14 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if ((t.shape[0] != (uint64_t)all || t.shape[1] != 1) && (t.shape[0] != 1 || t.shape[1] != (uint64_t)all))
-        t.shape[2] = 0; /* a row or a column */
-    if (t.shape[2] != 1 || t.shape[3] != 1)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu x %llu values, it should have %d", name,
-                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], all);
+    if (vectors == 1 && t.shape[0] == 1) { /* a row may be a column */
+        t.shape[0] = t.shape[1];
+        t.shape[1] = 1;
+    }
+    if (t.shape[0] != (uint64_t)all || t.shape[1] != (uint64_t)vectors || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
+                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], all, vectors);
+    size *= vectors; /* at most 2^30 */
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
         specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
@@ -20052,7 +20139,7 @@ static specdec_result specdec__model_vector(const specdec__model *m, const char 
                                             specdec__arena *arena,
                                             const float **out, specdec_error *error)
 {
-    return specdec__model_slice(m, name, size, 0, size, required, arena, out, error);
+    return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
@@ -20103,15 +20190,15 @@ typedef struct specdec__holder {
     int all, first;
 } specdec__holder;
 
-/* The suffix of a tensor for matrix i, or vector i, alone. */
-static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
+/* The suffix of a tensor for matrix i, or vector i, alone, in a layer of these dimensions. */
+static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
                                          ? m->trait[SPECDEC__FFN_NORM_AS]
                                          : i].suffix;
-    return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
-                                                                          : specdec__matrix_table[i].suffix;
+    return size[SPECDEC__DIM_SHARED] && specdec__matrix_table[i].shared ? specdec__matrix_table[i].shared
+                                                                        : specdec__matrix_table[i].suffix;
 }
 
 static int specdec__model_rows(int vectors, int i, const int *size)
@@ -20139,13 +20226,14 @@ static int specdec__model_has(const specdec__model *m, int layer, const char *su
 }
 
 /* Whether a layer has a fused tensor, which holds `all` rows, in place of single ones. */
-static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all)
+static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
+                                const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
-    return suffix && (!specdec__matrix_table[f->matrix].of_experts || f->mixes == !!specdec__model_mixes(m)) &&
-           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix), vectors,
+    return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
+           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix, size), vectors,
                                &rows) &&
            specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
 }
@@ -20157,7 +20245,7 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own(m, vectors, i);
+    own.suffix = specdec__model_own(m, vectors, i, size);
     own.all = specdec__model_rows(vectors, i, size);
     own.first = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
@@ -20171,7 +20259,7 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
             fused.first += j < i ? specdec__model_rows(vectors, j, size) : 0;
             fused.all += specdec__model_rows(vectors, j, size);
         }
-        if (specdec__model_fuses(m, layer, f, vectors, fused.all))
+        if (specdec__model_fuses(m, layer, f, vectors, fused.all, size))
             return fused;
     }
     return own;
@@ -20185,7 +20273,7 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     int i, found;
 
     for (i = 0; i < SPECDEC__MATRICES; i++) {
-        const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
+        const int parts = specdec__matrix_table[i].mixes ? layer->shape.experts : 1;
         const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
         specdec__holder holder;
@@ -20257,7 +20345,13 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
     size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
-    size[SPECDEC__DIM_EXPERTS] = m->experts;
+    size[SPECDEC__DIM_EXPERTS] = s->experts;
+    size[SPECDEC__DIM_LATENT] = s->experts ? m->latent : 0;
+    size[SPECDEC__DIM_X] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
+    size[SPECDEC__DIM_X_FF] = s->experts ? m->expert_ff : 0;
+    size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
+    size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
@@ -20268,7 +20362,8 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
 
 /* Binds vector i of a layer, as the file has it. */
 static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
-                                                  const specdec__holder *holder, const int *size, int required,
+                                                  const specdec__holder *holder, const int *size, int experts,
+                                                  int required,
                                                   specdec__arena *arena, const float **out, specdec_error *error)
 {
     const int own = size[specdec__vector_table[i].size];
@@ -20278,7 +20373,8 @@ static specdec_result specdec__model_layer_vector(const specdec__model *m, const
         if (specdec__folded_table[k].vector == i)
             return specdec__model_folded(m, name, own, size[specdec__folded_table[k].row],
                                          specdec__folded_table[k].turned, required, arena, out, error);
-    return specdec__model_slice(m, name, holder->all, holder->first, own, required, arena, out, error);
+    return specdec__model_slice(m, name, holder->all, holder->first, own,
+                                specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
@@ -20306,7 +20402,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_layer_vector(m, name, i, &holder, size, required, arena, &layer->vector[i], error);
+        result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
+                                             &layer->vector[i], error);
         if (result)
             return result;
     }
@@ -20613,10 +20710,10 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     specdec__model_sizes(m, &shape, size);
     for (vectors = 0; vectors < 2; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
-            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
+            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
                 specdec__model_takes(vectors, i, size) &&
-                (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
-                              !(m->trait[SPECDEC__LACKS] >> i & 1))))
+                (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
+                               m->trait[SPECDEC__NEEDS] >> i & 1) && !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
@@ -22647,10 +22744,13 @@ typedef struct specdec__context {
     float *keys, *values;      /* (most, k), (most, v): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
-    float *hidden;             /* (most, ff): gate, then gated feed-forward */
+    float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
     float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
-    float *up, *parts;         /* of experts, hidden is (most * chosen, ff), as is up; (most * chosen, e): what they
-                                  give */
+    float *up, *parts;         /* of a mixture: up, as large as hidden; what experts give: (most * chosen, what they
+                                  read); what the shared one gives: (most, e) */
+    float *latent;             /* (most, latent): what experts read, then the sum of what they give; NULL: these are h
+                                  and y */
+    float *shared_router;      /* (most): what the shared expert's router says */
     specdec__routes routes;
     specdec__mixes mix;         /* of recurrent layers; raw and made lie in that place, too */
     specdec__columns columns;
@@ -22801,7 +22901,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     const size_t columns = specdec__context_columns(c);
     const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
-    size_t rotated, end;
+    size_t rotated, end, inner;
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
@@ -22814,11 +22914,17 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
+    inner = n * (size_t)ff;
+    if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
+        inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
+    c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
-        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
-        c->parts = SPECDEC__TAKE(arena, float, columns * (size_t)c->e);
+        c->up = SPECDEC__TAKE(arena, float, inner);
+        c->parts = SPECDEC__TAKE(arena, float,
+                                 columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
+        c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
+        c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
@@ -22860,6 +22966,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     attended = specdec__forward_stride(model->o_width);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
+                                                                                            model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
@@ -24673,48 +24781,110 @@ static int specdec__forward_recurrent_half(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += down(activation(gate x) * up x), or, without a gate, down(activation(up x)). Returns 1 when cancelled. */
-static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+/* out (n, e) = down(activation(gate x) * up x), or, without a gate, down(activation(up x)): the network of a layer that
+   every token goes through. Returns 1 when cancelled. */
+static int specdec__forward_network(specdec__context *c, int thread, const specdec__layer *layer,
+                                    const specdec__input *x, float *out)
 {
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
     const int ff = specdec__forward_stride(layer->shape.feed_forward);
     const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
+    float *up = layer->shape.experts ? c->up : c->y;
+    specdec__input in;
     specdec__output t[2];
 
     t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? c->y : c->hidden, ff);
-    if (specdec__forward_project(c, thread, &in, t, 1 + gated))
+    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
+    if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
-    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? c->y : NULL);
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, t, 1))
+    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
+    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
+    return specdec__forward_project(c, thread, &in, t, 1);
+}
+
+/* x += what its network makes of it. Returns 1 when cancelled. */
+static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+
+    if (specdec__forward_network(c, thread, layer, &in, c->y))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Chooses the experts of a row by what the router says (experts). */
-static void specdec__forward_choose(const specdec__context *c, int row, const float *router)
+/* What a router says of the experts of a row (experts) becomes their softmax or their sigmoids. */
+static void specdec__forward_router(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
-    int *expert = c->routes.expert + row * m->chosen, i, at;
-    float *share = c->routes.share + row * m->chosen, sum = 0;
+    float sum = 0;
+    int i;
 
-    for (i = 0; i < m->experts; i++) {
-        at = specdec__min_int(i, m->chosen - 1);
-        if (i >= m->chosen && !(router[i] > router[expert[at]]))
-            continue;
-        for (; at > 0 && router[i] > router[expert[at - 1]]; at--)
-            expert[at] = expert[at - 1];
-        expert[at] = i;
+    if (m->sigmoid) {
+        for (i = 0; i < m->experts; i++)
+            router[i] = 1 / (1 + specdec__exp(-router[i]));
+        return;
     }
+    c->kernels->weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
+    for (i = 0; i < m->experts; i++)
+        sum += router[i];
+    for (i = 0; i < m->experts; i++)
+        router[i] /= sum;
+}
+
+/* Puts i into its place among order[count], in order of falling scores, of which `most` stay. Returns how many. */
+static int specdec__forward_rank(const float *scores, int i, int *order, int count, int most)
+{
+    int at = specdec__min_int(count, most - 1);
+
+    if (count == most && !(scores[i] > scores[order[at]]))
+        return count;
+    for (; at > 0 && scores[i] > scores[order[at - 1]]; at--)
+        order[at] = order[at - 1];
+    order[at] = i;
+    return specdec__min_int(count + 1, most);
+}
+
+/* Marks the groups of experts that are chosen from: those whose two largest scores have the largest sums. */
+static void specdec__forward_open(const specdec__model *m, const float *scores, unsigned char *open)
+{
+    const int size = m->experts / m->groups;
+    float sums[SPECDEC__MAX_CHOSEN];
+    int best[SPECDEC__MAX_CHOSEN], two[2], count = 0, i, k;
+
+    for (i = 0; i < m->groups; i++) {
+        int found = 0;
+
+        for (k = i * size; k < (i + 1) * size; k++)
+            found = specdec__forward_rank(scores, k, two, found, 2);
+        sums[i] = scores[two[0]] + (found > 1 ? scores[two[1]] : 0);
+        count = specdec__forward_rank(sums, i, best, count, m->groups_chosen);
+    }
+    memset(open, 0, (size_t)m->groups);
+    for (i = 0; i < count; i++)
+        open[best[i]] = 1;
+}
+
+/* Chooses the experts of a row by what the router says (experts), and how much they count. */
+static void specdec__forward_choose(const specdec__context *c, const specdec__layer *layer, int row, float *router)
+{
+    const specdec__model *m = c->model;
+    const float *bias = layer->vector[SPECDEC__CHOICE_BIAS];
+    float *share = c->routes.share + row * m->chosen, sum = 0, scores[SPECDEC__MAX_EXPERTS];
+    int *expert = c->routes.expert + row * m->chosen, count = 0, i;
+    unsigned char open[SPECDEC__MAX_CHOSEN];
+
+    specdec__forward_router(c, router);
+    for (i = 0; i < m->experts; i++)
+        scores[i] = router[i] + (bias ? bias[i] : 0);
+    specdec__forward_open(m, scores, open);
+    for (i = 0; i < m->experts; i++)
+        if (open[i / (m->experts / m->groups)])
+            count = specdec__forward_rank(scores, i, expert, count, m->chosen);
     for (i = 0; i < m->chosen; i++)
-        sum += share[i] = specdec__exp(router[expert[i]] - router[expert[0]]);
-    if (m->trait[SPECDEC__EXPERT_SHARES] == SPECDEC__RAW)
-        for (sum = 0, i = 0; i < m->experts; i++)
-            sum += specdec__exp(router[i] - router[expert[0]]);
+        sum += share[i] = router[expert[i]];
+    sum = !m->normed ? 1 : sum > 6.103515625e-5f ? sum : 6.103515625e-5f;
     for (i = 0; i < m->chosen; i++)
-        share[i] /= sum;
+        share[i] = share[i] / sum * m->expert_scale;
 }
 
 /* Lays the columns of each expert side by side. */
@@ -24767,6 +24937,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
 {
     specdec__scratch *scratch = &c->scratch[thread];
     const specdec__job *job, *unused;
+    specdec__output target;
     specdec__walk walk;
     int tiles = 0, i, own, pair;
     float *sums[2];
@@ -24784,8 +24955,10 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
         specdec__forward_routed(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
         specdec__forward_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
+        target = *t;
+        target.bias = t->bias ? t->bias + job->expert * own * SPECDEC__ROWS : NULL;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, t, places[i].tile % own, job->column, job->count, sums[i]);
+            specdec__forward_put(c, &target, places[i].tile % own, job->column, job->count, sums[i]);
     }
 }
 
@@ -24800,39 +24973,62 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* y = what the experts of each row give, by their shares, best first. */
-static void specdec__forward_blend(specdec__context *c, int thread)
+/* out (n, stride) = what the experts of each row give, by their shares, best first. */
+static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_part(c, thread, c->n, stride);
     const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
     int i, k;
 
     for (i = part.first; i < part.last; i++) {
-        float *y = c->y + (size_t)i * (size_t)c->e + at;
+        float *y = out + (size_t)i * (size_t)stride + at;
 
         memset(y, 0, (size_t)count * sizeof *y);
         for (k = i * chosen; k < (i + 1) * chosen; k++)
             c->kernels->add_scaled(y, c->routes.share[k],
-                                   c->parts + (size_t)c->routes.column[k] * (size_t)c->e + at, count);
+                                   c->parts + (size_t)c->routes.column[k] * (size_t)stride + at, count);
     }
 }
 
-/* The routes of all rows: choices are shared out. Returns 1 when cancelled. */
-static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+/* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
+static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int stride = specdec__forward_stride(c->model->experts);
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
-    const specdec__output t = specdec__forward_output(layer, SPECDEC__ROUTER, -1, c->y, stride);
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
-    if (specdec__forward_project(c, thread, &in, &t, 1))
+    for (i = part.first; i < part.last; i++) {
+        const size_t begin = (size_t)i * (size_t)c->e + (size_t)at;
+        const int routed = layer->matrix[SPECDEC__SHARED_ROUTER].rows;
+
+        c->kernels->add_scaled(c->y + begin, routed ? 1 / (1 + specdec__exp(-c->shared_router[i])) : 1,
+                               c->parts + begin, count);
+    }
+}
+
+/* The routes of all rows, whose norms are h then: choices are shared out. Also what else experts need of h. Returns 1
+   when cancelled. */
+static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int experts = c->model->experts, stride = specdec__forward_stride(experts);
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__output t[3];
+    int count = 0, i;
+
+    t[count++] = specdec__forward_output(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
+    if (layer->matrix[SPECDEC__SHARED_ROUTER].rows)
+        t[count++] = specdec__forward_output(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
+    if (c->latent)
+        t[count++] = specdec__forward_output(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
+                                             specdec__forward_stride(c->model->latent));
+    if (specdec__forward_project(c, thread, &in, t, count))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         float *router = c->y + (size_t)i * (size_t)stride;
 
-        memset(router + c->model->experts, 0, (size_t)(stride - c->model->experts) * sizeof *router);
+        memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         specdec__forward_check(c, thread, i, router, stride, 1);
-        specdec__forward_choose(c, i, router);
+        specdec__forward_choose(c, layer, i, router);
     }
     if (specdec__pool_barrier(c->pool))
         return 1;
@@ -24841,29 +25037,52 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += the sum of down(activation(gate x) * up x) of each row's experts. Returns 1 when cancelled. */
+/* y = the sum of what the networks of each row's experts make of h, or of what is latent of it. Returns 1 when
+   cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(layer->shape.feed_forward);
-    specdec__input in = specdec__forward_input(c->parts, columns, c->e, NULL);
+    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
+    const int width = c->latent ? specdec__forward_stride(c->model->latent) : c->e;
+    const int gated = layer->matrix[SPECDEC__EXPERT_GATE].rows > 0;
+    specdec__input in = specdec__forward_input(c->parts, columns, width, NULL);
     specdec__output t[2];
 
-    if (specdec__forward_route(c, thread, layer))
-        return 1;
-    in.from = c->h;
+    in.from = c->latent ? c->latent : c->h;
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, ff);
-    if (specdec__forward_project_routed(c, thread, &in, t, 2))
+    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_output(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
+                                       ff);
+    if (specdec__forward_project_routed(c, thread, &in, t, 1 + gated))
         return 1;
-    in = specdec__forward_input(c->hidden, columns, ff, c->up);
+    in = specdec__forward_activated(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
+    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_blend(c, thread);
+    specdec__forward_blend(c, thread, c->latent ? c->latent : c->y, width);
+    if (!c->latent)
+        return specdec__pool_barrier(c->pool);
     if (specdec__pool_barrier(c->pool))
         return 1;
+    in = specdec__forward_input(c->latent, c->n, width, NULL);
+    t[0] = specdec__forward_output(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
+    return specdec__forward_project(c, thread, &in, t, 1);
+}
+
+/* x += what its experts give, and the shared one, if there is one. Returns 1 when cancelled. */
+static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input again = specdec__forward_input(c->h, c->n, c->e, NULL);
+
+    if (specdec__forward_route(c, thread, layer) || specdec__forward_experts(c, thread, layer))
+        return 1;
+    if (layer->shape.feed_forward) {
+        if (specdec__forward_network(c, thread, layer, &again, c->parts))
+            return 1;
+        specdec__forward_share(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
@@ -24984,10 +25203,9 @@ static void specdec__forward_worker(void *argument, int thread)
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
-        if (!m->layer[i].shape.feed_forward)
-            continue;
-        if (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
-                                    : specdec__forward_ffn_half(c, thread, &m->layer[i]))
+        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
+            : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
+                                             : 0)
             return;
     }
     specdec__forward_tap(c, thread, m->layers);
@@ -38160,7 +38378,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->feed_forward = m->feed_forward;
+    info->feed_forward = m->experts ? m->expert_ff : m->feed_forward;
     info->heads = m->heads;
     info->kv_heads = m->kv_heads;
     info->head_size = m->head_dim;

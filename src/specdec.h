@@ -26,7 +26,8 @@
 
      Runs a model of the architectures llama, mistral3, qwen2, qwen3, qwen3moe, qwen2vl, qwen3vl and qwen3vlmoe (their
      text), gemma, gemma2, gemma3, phi3, smollm3, granite, granitemoe, ernie4_5, exaone, exaone4, glm4, internlm2,
-     minicpm, olmo2 and olmoe, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
+     minicpm, olmo2, olmoe, apertus, arcee, bailingmoe2, cohere2, ernie4_5-moe, glm4moe, gpt-oss, hunyuan-dense,
+     qwen2moe and seed_oss, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
      file or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies
      all of them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte
      for byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by

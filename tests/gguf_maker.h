@@ -12,6 +12,8 @@ typedef struct maker_recipe {
     const char *architecture; /* of specdec__architectures [llama]; its row says which tensors a model has */
     int layers, embedding, feed_forward, heads, kv_heads; /* [2, 64, 96, 4, 2] */
     int experts, chosen;      /* of architectures that can have them; experts -1: none [5, 2, of llama none] */
+    int shared, leading, groups, latent; /* of experts: width of the shared one, layers without them, groups, of which all but
+                                            one are chosen from, what experts read [what the architecture must have] */
     int head_dim;             /* [embedding / heads] */
     int rope_dim;             /* [head_dim] */
     int vocab;                /* tokens, at least 260 [301] */
@@ -448,6 +450,7 @@ static inline void maker_defaults(maker_recipe *r)
     r->embedding_type = r->embedding_type ? r->embedding_type : r->types[0];
     r->experts = r->experts ? r->experts : specdec__architecture_trait(maker_architecture(r), SPECDEC__EXPERT_SHARES) && strcmp(r->architecture, "llama") ? 5 : -1;
     r->chosen = r->chosen ? r->chosen : 2;
+    r->shared = r->experts < 0 ? 0 : r->shared || !specdec__architecture_trait(maker_architecture(r), SPECDEC__SHARED_GATE) ? r->shared : r->feed_forward;
     r->gain = r->gain > 0 ? r->gain : 1;
 }
 
@@ -505,6 +508,18 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".expert_count"), (uint32_t)r->experts);
         maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);
         maker_u32(m, maker_key(r, ".expert_feed_forward_length"), (uint32_t)r->feed_forward);
+        if (r->shared)
+            maker_u32(m, maker_key(r, ".expert_shared_feed_forward_length"), (uint32_t)r->shared);
+        if (r->shared && specdec__architecture_trait(a, SPECDEC__SHARED_EACH))
+            maker_u32(m, maker_key(r, ".expert_shared_count"), 1);
+        if (r->leading)
+            maker_u32(m, maker_key(r, ".leading_dense_block_count"), (uint32_t)r->leading);
+        if (r->latent)
+            maker_u32(m, maker_key(r, ".moe_latent_size"), (uint32_t)r->latent);
+        if (r->groups) {
+            maker_u32(m, maker_key(r, ".expert_group_count"), (uint32_t)r->groups);
+            maker_u32(m, maker_key(r, ".expert_group_used_count"), (uint32_t)r->groups - 1);
+        }
     }
     if (specdec__architecture_trait(a, SPECDEC__ACTIVATION) == SPECDEC__XIELU) {
         static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
@@ -623,62 +638,93 @@ static inline void maker_fold(maker *m, int row)
     t->dimensions = 2;
 }
 
+/* The dimensions of the tensors of layer i. */
+static inline void maker_sizes(const maker_recipe *r, int i, int *size)
+{
+    const specdec__architecture *a = maker_architecture(r);
+    const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim, mixes = r->experts > 0 && i >= r->leading;
+    const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS), gates = !specdec__architecture_trait(a, SPECDEC__UNGATED);
+    const int latent = mixes ? r->latent : 0;
+
+    memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
+    size[SPECDEC__DIM_E] = r->embedding;
+    size[SPECDEC__DIM_Q] = size[SPECDEC__DIM_O] = q;
+    size[SPECDEC__DIM_Q_ROWS] = q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES));
+    size[SPECDEC__DIM_K] = size[SPECDEC__DIM_V] = kv;
+    size[SPECDEC__DIM_HEADS] = r->heads;
+    size[SPECDEC__DIM_Q_NORM] = whole ? q : r->head_dim;
+    size[SPECDEC__DIM_K_NORM] = whole ? kv : r->head_dim;
+    size[SPECDEC__DIM_READ] = r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES));
+    size[SPECDEC__DIM_FF] = mixes ? r->shared : r->feed_forward;
+    size[SPECDEC__DIM_GATE] = gates * size[SPECDEC__DIM_FF];
+    size[SPECDEC__DIM_EXPERTS] = mixes ? r->experts : 0;
+    size[SPECDEC__DIM_X] = mixes ? latent ? latent : r->embedding : 0;
+    size[SPECDEC__DIM_X_FF] = mixes ? r->feed_forward : 0;
+    size[SPECDEC__DIM_X_GATE] = gates * size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_LATENT] = latent;
+    size[SPECDEC__DIM_SHARED] = mixes && r->shared;
+    size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && specdec__architecture_trait(a, SPECDEC__SHARED_GATE);
+}
+
 /* Tensors of layer i; *made: how many matrices there are. */
 static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_count, int *made)
 {
     const specdec__architecture *a = maker_architecture(r);
-    const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
-    const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, specdec__architecture_trait(a, SPECDEC__UNGATED) ? 0 : r->feed_forward, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
-                                          whole ? q : r->head_dim, whole ? kv : r->head_dim, r->heads};
     specdec__mixing mixing = maker_mixing(r);
     specdec__model model;
     char name[80];
-    int j, k, f, rows, attends, feeds;
+    int size[SPECDEC__DIM_COUNT], j, k, f, rows, attends, feeds;
 
     memset(&model, 0, sizeof model);
     model.embedding = r->embedding;
     mixing.kind = maker_recurs(r, i, &attends, &feeds) ? mixing.kind : SPECDEC__NO_STATE;
+    maker_sizes(r, i, size);
     specdec__model_mixing_sizes(&model, &mixing, size);
     for (j = 0; j < SPECDEC__DIM_COUNT; j++)
         size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
                                 j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE));
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
-        const int columns = size[specdec__matrix_table[j].columns], mixed = r->experts > 0 && specdec__matrix_table[j].of_experts;
+        const int columns = size[specdec__matrix_table[j].columns], mixed = specdec__matrix_table[j].mixes;
 
         k = 1;
-        if ((j == SPECDEC__ROUTER && r->experts < 0) || !size[specdec__matrix_table[j].rows] || !columns)
-            continue;
-        snprintf(name, sizeof name, "blk.%d.%s", i, mixed ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
         rows = size[specdec__matrix_table[j].rows];
+        if (!rows || !columns)
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", i,
+                 size[SPECDEC__DIM_SHARED] && specdec__matrix_table[j].shared ? specdec__matrix_table[j].shared : specdec__matrix_table[j].suffix);
         for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++)
             if (maker_fused(r, f) && specdec__fused_table[f].matrix == j) {
                 snprintf(name, sizeof name, "blk.%d.%s", i, specdec__fused_table[f].weight);
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }
-        maker_matrix(m, r, name, r->types[*made % type_count] - 1, columns, mixed ? rows * r->experts : rows,
+        maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER ? 0 : r->types[*made % type_count] - 1, columns, mixed ? rows * r->experts : rows,
                      (float)specdec__inverse_root(columns), -1);
         if (mixed)
             maker_third(m, (uint64_t)r->experts);
         ++*made;
     }
     for (j = 0; j < SPECDEC__VECTORS; j++) {
-        const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__MIX_SHORT_TAPS) || j == SPECDEC__MIX_DT_BIAS;
+        const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__FFN_NORM_BARE) || j == SPECDEC__MIX_DT_BIAS;
         const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS;
+        const int needs = specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1;
+        const int each = specdec__vector_table[j].each ? r->experts : 1, count = size[specdec__vector_table[j].size];
 
-        if (!size[specdec__vector_table[j].size])
-            continue;
-        if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1)) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
+        if (!count || (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !needs) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
             continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
         if (maker_find_tensor(m, name)) /* one norm under two names */
             continue;
-        maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
+        maker_vector(m, r, name, count * each, is_bias ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
                      is_bias || is_taps ? 0.5f : 0.3f);
         if (is_taps)
             maker_fold(m, mixing.taps);
+        if (each > 1) {
+            m->tensor[m->tensors - 1].shape[0] = (uint64_t)count;
+            m->tensor[m->tensors - 1].shape[1] = (uint64_t)each;
+            m->tensor[m->tensors - 1].dimensions = 2;
+        }
     }
 }
 

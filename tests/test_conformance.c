@@ -448,6 +448,33 @@ static void test_types(void)
     }
 }
 
+/* Mixtures of every kind: shared experts, leading layers without, groups, latent experts, biases. */
+static void test_mixtures(void)
+{
+    static const struct { const char *architecture; int experts, chosen, shared, leading, groups, latent; } kinds[] = {
+        {"bailingmoe2", 12, 3, 64, 1, 4, 0}, {"qwen2moe", 6, 2, 96, 0, 0, 0}, {"glm4moe", 8, 4, 32, 2, 2, 0},
+        {"ernie4_5-moe", 9, 4, 0, 1, 3, 32}, {"gpt-oss", 7, 3, 0, 0, 0, 0}, {"qwen3moe", 5, 2, 32, 0, 5, 96}};
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(kinds); i++) {
+        maker_recipe r;
+
+        TEST("mixtures of experts of every kind give the same bits in every way");
+        memset(&r, 0, sizeof r);
+        r.seed = 300 + (uint32_t)i;
+        r.architecture = kinds[i].architecture;
+        r.experts = kinds[i].experts;
+        r.chosen = kinds[i].chosen;
+        r.shared = kinds[i].shared;
+        r.leading = kinds[i].leading;
+        r.groups = kinds[i].groups;
+        r.latent = kinds[i].latent;
+        r.layers = 3;
+        r.types[0] = i % 2 ? 9 : 1;
+        check_recipe(&r, r.architecture, i % 2 ? SPECDEC__KV_Q8_0 : SPECDEC__KV_F32, 100, quick ? emulated ? 241 : 61 : 13);
+    }
+}
+
 /* Architectures without a conformance model, and models with experts: logits of tokens 7, 57, 107 ... behind the last of 80
    tokens, as llama.cpp of September 2026 computes them for the same files, with F32 weights and cache. */
 static void test_peers(void)
@@ -1646,7 +1673,7 @@ int main(int argc, char **argv)
     static const struct { const char *name; void (*run)(void); } parts[] = {
         {"tables", test_tables}, {"kernels", test_kernels}, {"views", test_views}, {"parts", test_parts}, {"windows", test_windows},
         {"stretches", test_stretches},
-        {"states", test_states}, {"types", test_types}, {"peers", test_peers}, {"shapes", test_shapes}, {"shared", test_shared}};
+        {"states", test_states}, {"types", test_types}, {"mixtures", test_mixtures}, {"peers", test_peers}, {"shapes", test_shapes}, {"shared", test_shared}};
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;

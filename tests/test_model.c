@@ -1392,18 +1392,41 @@ static void test_experts(void)
     CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
     CHECK(names("experts") && names("qwen3"));
     end_maker(m);
-    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_shared_feed_forward_length", 64), SPECDEC_ERROR_UNSUPPORTED);
-    CHECK(names("shared"));
-    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_group_count", 2), SPECDEC_ERROR_UNSUPPORTED);
-    CHECK(names("groups"));
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_shared_feed_forward_length", 64), SPECDEC_ERROR_FORMAT);
+    CHECK(names("shexp"));
+    TEST("groups of experts that are none, do not divide them or hold fewer than are chosen are refused");
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_group_count", 1), SPECDEC_OK);
-    m = new_maker("qwen3moe", 0);
-    maker_f32(m, "qwen3moe.expert_weights_scale", 1);
-    CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
-    maker_f32(m, "qwen3moe.expert_weights_scale", 2.5f);
-    CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
-    CHECK(names("expert_weights_scale"));
-    end_maker(m);
+    CHECK(with_experts("qwen3moe.expert_group_count", 0) == SPECDEC_ERROR_FORMAT && names("expert_group_count"));
+    CHECK(with_experts("qwen3moe.expert_group_count", 6) == SPECDEC_ERROR_FORMAT && names("expert_group_count"));
+    CHECK(with_experts("qwen3moe.expert_group_count", 5) == SPECDEC_ERROR_FORMAT && names("expert_group_used_count is missing"));
+    for (i = 0; i < 7; i++) {
+        m = new_maker("qwen3moe", 0);
+        maker_u32(m, "qwen3moe.expert_group_count", 5);
+        maker_u32(m, "qwen3moe.expert_group_used_count", (uint32_t)i);
+        CHECK_EQUAL_INT(try_maker(m), i < 2 || i > 5 ? SPECDEC_ERROR_FORMAT : SPECDEC_OK);
+        CHECK((i > 1 && i < 6) || names("group"));
+        maker_u32(m, "qwen3moe.expert_group_count", 2);
+        CHECK(try_maker(m) == SPECDEC_ERROR_FORMAT && names("group"));
+        end_maker(m);
+    }
+    TEST("so are more leading layers than there are, routers of unknown kinds and scales out of range");
+    CHECK(with_experts("qwen3moe.leading_dense_block_count", 2) == SPECDEC_ERROR_FORMAT && names("leading_dense_block_count"));
+    CHECK(with_experts("qwen3moe.leading_dense_block_count", 1) == SPECDEC_ERROR_FORMAT && names("ffn_gate.weight"));
+    CHECK(with_experts("qwen3moe.interleave_moe_layer_step", 0) == SPECDEC_ERROR_FORMAT && names("interleave_moe_layer_step"));
+    CHECK(with_experts("qwen3moe.expert_gating_func", 4) == SPECDEC_ERROR_FORMAT && names("expert_gating_func"));
+    CHECK(with_experts("qwen3moe.moe_latent_size", 24) == SPECDEC_ERROR_UNSUPPORTED && names("24"));
+    CHECK(with_experts("qwen3moe.moe_latent_size", 32) == SPECDEC_ERROR_FORMAT && names("32"));
+    CHECK(with_experts("qwen3moe.expert_shared_count", 1025) == SPECDEC_ERROR_FORMAT && names("expert_shared_count"));
+    CHECK(with_experts("qwen3moe.expert_shared_count", 1) == SPECDEC_ERROR_FORMAT && names("shexp"));
+    for (i = 0; i < 3; i++) {
+        static const float scale[] = {1, 2.5f, -1};
+
+        m = new_maker("qwen3moe", 0);
+        maker_f32(m, "qwen3moe.expert_weights_scale", scale[i]);
+        CHECK_EQUAL_INT(try_maker(m), i < 2 ? SPECDEC_OK : SPECDEC_ERROR_FORMAT);
+        CHECK(i < 2 || names("expert_weights_scale"));
+        end_maker(m);
+    }
     TEST("experts: counts and shapes that do not fit");
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", -1), SPECDEC_ERROR_FORMAT);
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", 0), SPECDEC_ERROR_FORMAT);

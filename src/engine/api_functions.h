@@ -318,7 +318,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->feed_forward = m->feed_forward;
+    info->feed_forward = m->experts ? m->expert_ff : m->feed_forward;
     info->heads = m->heads;
     info->kv_heads = m->kv_heads;
     info->head_size = m->head_dim;

@@ -155,10 +155,13 @@ typedef struct specdec__context {
     float *keys, *values;      /* (most, k), (most, v): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
-    float *hidden;             /* (most, ff): gate, then gated feed-forward */
+    float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
     float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
-    float *up, *parts;         /* of experts, hidden is (most * chosen, ff), as is up; (most * chosen, e): what they
-                                  give */
+    float *up, *parts;         /* of a mixture: up, as large as hidden; what experts give: (most * chosen, what they
+                                  read); what the shared one gives: (most, e) */
+    float *latent;             /* (most, latent): what experts read, then the sum of what they give; NULL: these are h
+                                  and y */
+    float *shared_router;      /* (most): what the shared expert's router says */
     specdec__routes routes;
     specdec__mixes mix;         /* of recurrent layers; raw and made lie in that place, too */
     specdec__columns columns;
@@ -309,7 +312,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     const size_t columns = specdec__context_columns(c);
     const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
-    size_t rotated, end;
+    size_t rotated, end, inner;
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
@@ -322,11 +325,17 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
+    inner = n * (size_t)ff;
+    if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
+        inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
+    c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
-        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
-        c->parts = SPECDEC__TAKE(arena, float, columns * (size_t)c->e);
+        c->up = SPECDEC__TAKE(arena, float, inner);
+        c->parts = SPECDEC__TAKE(arena, float,
+                                 columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
+        c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
+        c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
@@ -368,6 +377,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     attended = specdec__forward_stride(model->o_width);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
+                                                                                            model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);

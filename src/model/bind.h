@@ -193,10 +193,10 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     specdec__model_sizes(m, &shape, size);
     for (vectors = 0; vectors < 2; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
-            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
+            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
                 specdec__model_takes(vectors, i, size) &&
-                (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
-                              !(m->trait[SPECDEC__LACKS] >> i & 1))))
+                (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
+                               m->trait[SPECDEC__NEEDS] >> i & 1) && !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];

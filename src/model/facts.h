@@ -122,11 +122,43 @@ static int specdec__model_listed(const specdec__model *m, int list, int index, i
     return (int)value;
 }
 
+/* Reads how wide the shared expert of a mixture is, if there is one. */
+static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
+{
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+
+    m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
+    if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
+        m->shared_ff = specdec__model_listed(m, SPECDEC__LIST_FF, 0, 0);
+    if (!r->result && m->shared_ff > most)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
+}
+
+/* Reads how experts are chosen and weighted. */
+static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
+{
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
+
+    m->sigmoid = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
+    m->normed = specdec__model_count(r, ".expert_weights_norm", 0, 1, kind == 3 || (usual & SPECDEC__NORMED));
+    m->expert_scale = specdec__model_float(r, ".expert_weights_scale", 1);
+    m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
+    m->groups = specdec__model_count(r, ".expert_group_count", 1,
+                                      specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
+    m->groups_chosen = specdec__model_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
+    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT,
+                                  "%d of %d groups of experts, %d experts in all, of which %d are chosen",
+                                  m->groups_chosen, m->groups, m->experts, m->chosen);
+}
+
 /* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
-    float scale;
 
     m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
@@ -137,22 +169,19 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    if (specdec__model_count(&r, ".expert_shared_feed_forward_length", 0, 1 << 30, 0) ||
-        specdec__model_count(&r, ".expert_group_count", 0, 1 << 30, 0) > 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "shared experts and groups of experts are not read");
     m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
                                      -1);
     m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
                                         specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
-    scale = specdec__model_float(&r, ".expert_weights_scale", 0);
-    if (r.result)
-        return r.result;
-    if (scale != 0 && scale != 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "expert_weights_scale is not read");
-    if (m->expert_ff % 16 || m->embedding % 16)
+    m->leading = specdec__model_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->every = specdec__model_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
-                             m->expert_ff, m->embedding);
-    return SPECDEC_OK;
+                             m->expert_ff, m->latent ? m->latent : m->embedding);
+    specdec__model_shared(&r, m);
+    specdec__model_router(&r, m);
+    return r.result;
 }
 
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
@@ -181,8 +210,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     return specdec__model_experts(m, error);
 }
 
-/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for all.
-   */
+/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for
+   all. */
 static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
 {
     static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
@@ -362,7 +391,9 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.feed_forward = m->experts ? m->expert_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.shared = s.experts > 0;
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
     s.recurrent = specdec__model_recurs(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
@@ -405,6 +436,9 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
+        if (!s.experts && !m->list[SPECDEC__LIST_FF].items)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
+                                 specdec__model_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;

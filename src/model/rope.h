@@ -51,7 +51,13 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
     size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
-    size[SPECDEC__DIM_EXPERTS] = m->experts;
+    size[SPECDEC__DIM_EXPERTS] = s->experts;
+    size[SPECDEC__DIM_LATENT] = s->experts ? m->latent : 0;
+    size[SPECDEC__DIM_X] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
+    size[SPECDEC__DIM_X_FF] = s->experts ? m->expert_ff : 0;
+    size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
+    size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
@@ -62,7 +68,8 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
 
 /* Binds vector i of a layer, as the file has it. */
 static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
-                                                  const specdec__holder *holder, const int *size, int required,
+                                                  const specdec__holder *holder, const int *size, int experts,
+                                                  int required,
                                                   specdec__arena *arena, const float **out, specdec_error *error)
 {
     const int own = size[specdec__vector_table[i].size];
@@ -72,7 +79,8 @@ static specdec_result specdec__model_layer_vector(const specdec__model *m, const
         if (specdec__folded_table[k].vector == i)
             return specdec__model_folded(m, name, own, size[specdec__folded_table[k].row],
                                          specdec__folded_table[k].turned, required, arena, out, error);
-    return specdec__model_slice(m, name, holder->all, holder->first, own, required, arena, out, error);
+    return specdec__model_slice(m, name, holder->all, holder->first, own,
+                                specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
@@ -100,7 +108,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_layer_vector(m, name, i, &holder, size, required, arena, &layer->vector[i], error);
+        result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
+                                             &layer->vector[i], error);
         if (result)
             return result;
     }
