@@ -310,7 +310,9 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
-    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
+    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
+                      : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
+                                                             : "BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;
     info->context = m->context;
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
