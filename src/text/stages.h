@@ -79,7 +79,8 @@ static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
 }
-static int specdec__text_is_neither(const specdec__text_character *c) /* [^\s\p{L}\p{M}\p{N}] */
+/* [^\s\p{L}\p{M}\p{N}] */
+static int specdec__text_is_neither(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
 }
@@ -88,11 +89,13 @@ static int specdec__text_is_latin(const specdec__text_character *c)
     return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
 }
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
-static int specdec__text_is_falcons(const specdec__text_character *c) /* [\p{P}$+<=>^~|`] */
+/* [\p{P}$+<=>^~|`] */
+static int specdec__text_is_falcons(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
 }
-static int specdec__text_is_poros(const specdec__text_character *c) /* what ends no word of Poro and Viking */
+/* What ends no word of Poro and Viking. */
+static int specdec__text_is_poros(const specdec__text_character *c)
 {
     static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
         {0x60C, 0x60C}, {0x6D4, 0x6D4}, {0x964, 0x964}, {0x2026, 0x2026}, {0x3001, 0x3002}, {0xFF0C, 0xFF0C}};
@@ -150,19 +153,19 @@ static int specdec__text_is_llm_sign(const specdec__text_character *c)
 /* The stages, as regular expressions in order of their functions. */
 #define SPECDEC__TEXT_STAGE(name, expression) \
     static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
-/* [\r\n] · \p{N} · \p{N}{1,3} · \p{N}+ */
+/* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
 SPECDEC__TEXT_STAGE(newline, length && (text[0] == '\r' || text[0] == '\n'))
 SPECDEC__TEXT_STAGE(number, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
 SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
 SPECDEC__TEXT_STAGE(numbers, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
-/* \s?\p{L}+ · \s?\p{P}+ · [\p{P}$+<=>^~|`]+ · \s?[letters]+ · \s?[signs]+ · \s+$ */
+/* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
 SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run(text, length, specdec__text_is_letter))
 SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run(text, length, specdec__text_is_punctuation))
 SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcons))
 SPECDEC__TEXT_STAGE(llm_letters, specdec__text_spaced_run(text, length, specdec__text_is_llm_letter))
 SPECDEC__TEXT_STAGE(llm_signs, specdec__text_spaced_run(text, length, specdec__text_is_llm_sign))
 SPECDEC__TEXT_STAGE(trailing, specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
-/* [一-龥぀-ヿ]+ · [ࠀ-龥가-퟿]+ */
+/* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
 SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
 SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
 /* Words of one expression: GPT-2's, Llama 3's with numbers of any length, GPT-4o's with numbers of one or three. */
@@ -181,7 +184,7 @@ static size_t specdec__text_stage_triple(const unsigned char *text, size_t lengt
     return at == 3 ? 3 : 0;
 }
 
-/*  ?[^(\s|.,!?…。，、।۔،)]+ (Poro, Viking). */
+/*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
 static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
 {
     const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poros);
@@ -189,7 +192,7 @@ static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
     return end > from ? end : 0;
 }
 
-/* [가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ヿ]+ (Youtu). */
+/* A run of Korean letters, of signs of Chinese texts, of Bopomofo, or of Chinese and Japanese letters (Youtu). */
 static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
@@ -201,7 +204,10 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
 }
-static int specdec__text_is_bopomofo(const specdec__text_character *c) { return c->code >= 0x3105 && c->code <= 0x312F; }
+static int specdec__text_is_bopomofo(const specdec__text_character *c)
+{
+    return c->code >= 0x3105 && c->code <= 0x312F;
+}
 static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
@@ -213,8 +219,8 @@ static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length
     return end;
 }
 
-/* [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ (DeepSeek
-   V3). */
+/* [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+   (DeepSeek V3). */
 static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
@@ -320,9 +326,10 @@ static size_t specdec__text_stage_groups(const unsigned char *text, size_t lengt
     return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
-/* The first piece that a stage leaves of a text: its match, or what lies before one. *exact becomes 1 when its end is one
-   whatever follows the text. */
-static size_t specdec__text_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length, int *exact)
+/* The first piece that a stage leaves of a text: its match, or what lies before one. *exact becomes 1 when its end is
+   one whatever follows the text. */
+static size_t specdec__text_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
+                                  int *exact)
 {
     size_t at = 0, size = 0, seen;
 

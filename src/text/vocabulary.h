@@ -17,8 +17,8 @@ enum {
 #error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
 #endif
 
-/* Is the tokenizer BPE? Do its tokens spell bytes, not characters? In a build with only one of the two the answer is a constant, and the compiler leaves out what
-   only the other one needs. */
+/* Is the tokenizer BPE? Do its tokens spell bytes, not characters? In a build with only one of the two the answer is a
+   constant, and the compiler leaves out what only the other one needs. */
 #if defined(SPECDEC_NO_SPM)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
 #define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
