@@ -15356,39 +15356,73 @@ static size_t specdec__text_word_modern(const unsigned char *text, size_t length
     return end > from ? end : specdec__text_word_rest(text, length, digits, 0);
 }
 
+/* First and last code points of the ranges of a class, in order. */
+typedef struct specdec__text_range {
+    uint32_t first, last;
+} specdec__text_range;
+
+/* Does a code point lie in one of count ranges? */
+static int specdec__text_in(const specdec__text_range *ranges, size_t count, uint32_t code)
+{
+    size_t i;
+
+    for (i = 0; i < count && code >= ranges[i].first; i++)
+        if (code <= ranges[i].last)
+            return 1;
+    return 0;
+}
+
+/* \p{Han} */
+static int specdec__text_is_han(const specdec__text_character *c)
+{
+    static const specdec__text_range han[] = {{0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005},
+        {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303B}, {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFA6D},
+        {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2EE5D},
+        {0x2F800, 0x2FA1D}, {0x30000, 0x3347F}};
+
+    return specdec__text_in(han, SPECDEC__COUNT(han), c->code);
+}
+/* May a character begin a word of cased letters, or go on with it? han: not if it is \p{Han}. */
+static int specdec__text_can(const specdec__text_character *c, int facts, int han)
+{
+    return c->facts & facts && !(han && specdec__text_is_han(c));
+}
+
 /* Where HEAD* TAIL+ ends that begins at a place; the place itself when there is none. */
-static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at)
+static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; c.facts & SPECDEC__TEXT_HEAD; c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_can(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
         if (c.facts & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, if no better one follows */
     }
-    for (; c.facts & SPECDEC__TEXT_TAIL; c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_can(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
 
 /* [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text: its bytes, 0 when there is
    none. The second one only ever meets upper case. */
-static size_t specdec__text_cased(const unsigned char *text, size_t length)
+static size_t specdec__text_cased(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from);
+    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
     int mark = from && c.facts & SPECDEC__TEXT_MARK; /* it can be a word by itself */
 
     if (end == from && !mark)
-        end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_can(&c, SPECDEC__TEXT_HEAD, han);
+             c = specdec__text_character_at(text, length, end))
+            end += (size_t)c.size;
     return end > from || mark ? end : 0;
 }
 
 /* These letters, and the rest with slashes (Tekken: digits 1). */
 static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length);
+    size_t end = specdec__text_cased(text, length, 0);
 
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
@@ -15396,7 +15430,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 /* The same where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters is a part of their word (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length);
+    size_t end = specdec__text_cased(text, length, 0);
 
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 1);
@@ -15419,14 +15453,9 @@ typedef struct specdec__text_stage {
     int kind;
 } specdec__text_stage;
 
-/* Of stages: EXACT: nothing behind a match has a say in it. FAR: numbers behind one do. ENDS: where white space is no
-   match, no part of it is. */
-enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__STAGE_ENDS };
-
-/* First and last code points of the ranges of a class, in order. */
-typedef struct specdec__text_range {
-    uint32_t first, last;
-} specdec__text_range;
+/* Of stages: EXACT: one character behind a match has a say in it; PLAIN: white space and one more; FAR: numbers, too;
+   CASED: letters, too; ENDS: as PLAIN, and where white space is no match, no part of it is. */
+enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__STAGE_CASED, SPECDEC__STAGE_ENDS };
 
 /* Whether a character belongs to a class. */
 typedef int specdec__text_class_function(const specdec__text_character *c);
@@ -15452,17 +15481,6 @@ static size_t specdec__text_spaced_run(const unsigned char *text, size_t length,
     const size_t end = specdec__text_run_end(text, length, from, belongs);
 
     return end > from ? end : from ? specdec__text_run_end(text, length, 0, belongs) : 0;
-}
-
-/* Does a code point lie in one of count ranges? */
-static int specdec__text_in(const specdec__text_range *ranges, size_t count, uint32_t code)
-{
-    size_t i;
-
-    for (i = 0; i < count && code >= ranges[i].first; i++)
-        if (code <= ranges[i].last)
-            return 1;
-    return 0;
 }
 
 /* The classes. */
@@ -15510,16 +15528,6 @@ static int specdec__text_is_east_asian(const specdec__text_character *c)
 static int specdec__text_is_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
-}
-/* \p{Han} */
-static int specdec__text_is_han(const specdec__text_character *c)
-{
-    static const specdec__text_range han[] = {{0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005},
-        {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303B}, {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFA6D},
-        {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2EE5D},
-        {0x2F800, 0x2FA1D}, {0x30000, 0x3347F}};
-
-    return specdec__text_in(han, SPECDEC__COUNT(han), c->code);
 }
 /* Letters with a case, and what DeepSeek LLM counts as punctuation. */
 static int specdec__text_is_llm_letter(const specdec__text_character *c)
@@ -15745,32 +15753,36 @@ static size_t specdec__text_piece(const specdec__text_stage *stage, const unsign
         else
             at += (size_t)c.size;
     }
-    seen = at + 4 + (stage->kind == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER : size);
-    if (size && stage->kind != SPECDEC__STAGE_PLAIN && stage->kind != SPECDEC__STAGE_ENDS && seen <= length)
-        *exact = 1;
+    if (!size || stage->kind == SPECDEC__STAGE_ENDS)
+        return at ? at : size;
+    seen = at + (stage->kind == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
+    if (seen <= length && (at || stage->kind == SPECDEC__STAGE_EXACT || stage->kind == SPECDEC__STAGE_FAR))
+        *exact = 1; /* whether there is a match is known from three characters */
     return at ? at : size;
 }
 
 /* The first word of a text (length > 0): its first piece behind all stages. As a text may be long and its first stage
    match nowhere, only a beginning of it is looked at first. No expression looks further than to the first character
-   behind a word that is no white space (nor, where that counts, a number). */
+   behind a word that is no white space (nor, where these count, a number or a letter). */
 static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
-    int i, exact, far = 0;
+    int i, exact, far = 0, cased = 0;
 
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
             end = specdec__text_piece(stages + i, text, end, &exact);
             far |= stages[i].kind == SPECDEC__STAGE_FAR;
+            cased |= stages[i].kind == SPECDEC__STAGE_CASED;
         }
         if (limit == length || exact)
             return end;
         for (at = end; at + 4 <= limit;) {
             const specdec__text_character c = specdec__text_character_at(text, limit, at);
 
-            if (c.kind != SPECDEC__TEXT_SPACE && !(far && c.kind == SPECDEC__TEXT_NUMBER))
+            if (c.kind != SPECDEC__TEXT_SPACE && !(far && c.kind == SPECDEC__TEXT_NUMBER) &&
+                !(cased && c.facts & SPECDEC__TEXT_HEAD))
                 return end;
             at += (size_t)c.size;
         }
@@ -15780,20 +15792,11 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
 /* \p{Han}+ or GPT-4o's words of other characters, without slashes behind signs (Kimi K2). */
 static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_run_end(text, length, 0, specdec__text_is_han), at;
+    size_t end = specdec__text_run_end(text, length, 0, specdec__text_is_han);
 
     if (end)
         return end;
-    end = specdec__text_cased(text, length);
-    for (at = 0; at < end;) {
-        const specdec__text_character c = specdec__text_character_at(text, length, at);
-
-        if (specdec__text_is_han(&c))
-            break;
-        at += (size_t)c.size;
-    }
-    if (at < end)
-        end = specdec__text_cased(text, at);
+    end = specdec__text_cased(text, length, 1);
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 0);
 }
@@ -15801,26 +15804,26 @@ static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, 
 /* The stages of pre-tokenizers. */
 #define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
-    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, PLAIN), SPECDEC__STAGE(llm_signs, PLAIN),
-    SPECDEC__STAGE(trailing, ENDS), SPECDEC__STAGE(asian, PLAIN), SPECDEC__STAGE(numbers, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
+    SPECDEC__STAGE(trailing, ENDS), SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_coder[] = {
-    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(letters, PLAIN), SPECDEC__STAGE(punctuation, PLAIN),
-    SPECDEC__STAGE(asian, PLAIN), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(letters, EXACT), SPECDEC__STAGE(punctuation, EXACT),
+    SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_v3[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, PLAIN), SPECDEC__STAGE(v3, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(v3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_falcon[] = {
-    SPECDEC__STAGE(falcons, PLAIN), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(triple, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(falcons, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(triple, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_minicpm5[] = {
     SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(modern, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_youtu[] = {
-    SPECDEC__STAGE(youtu, PLAIN), SPECDEC__STAGE(gpt4o_1, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(youtu, EXACT), SPECDEC__STAGE(gpt4o_1, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_tiny_aya[] = {
-    SPECDEC__STAGE(threes, FAR), SPECDEC__STAGE(gpt4o_3, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(threes, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_superbpe[] = {
-    SPECDEC__STAGE(numbers, PLAIN), SPECDEC__STAGE(groups, FAR), {NULL, 0}};
-static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(groups, FAR), {NULL, 0}};
+static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_viking[] = {
-    SPECDEC__STAGE(poro, PLAIN), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 
 /* Words that are never built from merges when they are tokens: none, all, those of line ends. */
 enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };

@@ -1267,6 +1267,76 @@ static void test_words(void)
     CHECK(cuts("kanana2", "HelloWorld I'll 123", "Hello|World| I'll| |123|"));
 }
 
+/* Cuts [0, length) of a text by all stages one after the other, as their definition says: ends[i] is 1 where a piece ends. */
+static void cut_by_stages(const specdec__text_stage *stages, const unsigned char *text, size_t length, char *ends)
+{
+    size_t from, to, at, size;
+
+    memset(ends, 0, length + 1);
+    ends[length] = 1;
+    for (; stages->match; stages++)
+        for (from = 0; from < length; from = to) {
+            for (to = from + 1; !ends[to];)
+                to++;
+            for (at = from; at < to; at += size) {
+                size = stages->match(text + at, to - at);
+                if (size)
+                    ends[at] = ends[at + size] = 1;
+                else
+                    size = (size_t)specdec__text_character_at(text, to, at).size;
+            }
+        }
+}
+
+static void test_stages(void)
+{
+    static const char *const parts[] = {"a", "B", " ", "  ", "\n", "\r", "\t", "1", "23", "!", "'", "$", "|", "_", "\xe4\xb8\xad",
+                                        "\xe3\x81\x82", "\xea\xb0\x80", "\xc3\xa9", "\xcc\x81", "\xef\xbc\x8c", "\xe3\x80\x80",
+                                        "\xd0\xb6", "\xff", "\x01", "\xef\xbc\x93", "'s", "\xf0\x9f\x98\x80"};
+    static unsigned char text[700];
+    static char ends[701];
+    size_t row, length, at, i;
+    int repeat, times, wrong = 0;
+
+    TEST("pre-tokenizers of several stages cut as one stage after the other does, whatever lies behind a word");
+    for (row = 0; row < SPECDEC__COUNT(specdec__vocab_words_known); row++)
+        for (repeat = 0; specdec__vocab_words_known[row].stages && repeat < 1500; repeat++) {
+            const specdec__vocab_words *words = &specdec__vocab_words_known[row];
+
+            for (length = 0; length < (size_t)(repeat % 8 ? 60 : 600);) {
+                i = random_below(SPECDEC__COUNT(parts));
+                for (times = random_below(6) ? 1 : (int)random_below(40); times-- > 0 && length < 690; length += strlen(parts[i]))
+                    memcpy(text + length, parts[i], strlen(parts[i]));
+            }
+            cut_by_stages(words->stages, text, length, ends);
+            for (at = 0; at < length;) {
+                const size_t size = specdec__words_first(words, text + at, length - at);
+
+                if (!size)
+                    break;
+                for (i = 1; i < size; i++)
+                    wrong += ends[at + i];
+                at += size;
+                wrong += !ends[at];
+            }
+            wrong += at != length;
+        }
+    CHECK_EQUAL_INT(wrong, 0);
+    TEST("words of the models of 2025 and 2026");
+    CHECK(cuts("deepseek-v3", "a1234 b!!\n  x\xe4\xb8\xad\xe3\x81\x82y .foo", "a|123|4| b|!!\n| | x|\xe4\xb8\xad\xe3\x81\x82|y| .|foo|"));
+    CHECK(cuts("hunyuan-dense", "c\xcc\x81 (a)", "c\xcc\x81| (|a|)|"));
+    CHECK(cuts("deepseek-llm", "ab 12  \nc\xc3\xa9 !\xe4\xb8\xad", "ab| |12|  |\n|c|\xc3\xa9| !|\xe4\xb8\xad|"));
+    CHECK(cuts("deepseek-coder", " a\xe4\xb8\xad" "b1 12!?\n\n", " a|\xe4\xb8\xad|b|1| |1|2|!?|\n|\n|"));
+    CHECK(cuts("falcon", "it's 12345 $a  b", "it|'|s| |123|45| |$|a| | b|"));
+    CHECK(cuts("qwen35", "c\xcc\x81" "d12 it's!\n", "c\xcc\x81" "d|1|2| it|'s|!\n|"));
+    CHECK(cuts("seed-coder", "a12!\n\nb", "a|1|2|!|\n\n|b|"));
+    CHECK(cuts("command-r", "a 12", "a| |1|2|") && cuts("granite-docling", "a 12", "a| 12|"));
+    CHECK(cuts("lfm2", "we'LL 1234", "we|'LL| |123|4|") && cuts("hunyuan", "a12", "a|1|2|") && cuts("bailingmoe2", "a12", "a|1|2|"));
+    CHECK(cuts("tiny_aya", "1234567 12ab 123", "1|234|567| |12|ab| |123|") && cuts("superbpe", "a b1234 c", "a b|1|234| c|"));
+    CHECK(cuts("kimi-k2", " \xe4\xb8\xad" "aBc's 1234", " |\xe4\xb8\xad|a|Bc's| |123|4|"));
+    CHECK(cuts("viking", "a b12, c", "a| b|1|2|,| c|") && cuts("minicpm5", "  1234 a", "  |123|4| a|"));
+}
+
 static void test_words_gpt4o(void)
 {
     TEST("gpt-4o: a word is upper case letters, then lower case ones");
@@ -1474,6 +1544,7 @@ int main(void)
     test_characters();
     test_words();
     test_words_gpt4o();
+    test_stages();
     test_small_spm();
     test_ends();
     test_marks();

@@ -138,39 +138,73 @@ static size_t specdec__text_word_modern(const unsigned char *text, size_t length
     return end > from ? end : specdec__text_word_rest(text, length, digits, 0);
 }
 
+/* First and last code points of the ranges of a class, in order. */
+typedef struct specdec__text_range {
+    uint32_t first, last;
+} specdec__text_range;
+
+/* Does a code point lie in one of count ranges? */
+static int specdec__text_in(const specdec__text_range *ranges, size_t count, uint32_t code)
+{
+    size_t i;
+
+    for (i = 0; i < count && code >= ranges[i].first; i++)
+        if (code <= ranges[i].last)
+            return 1;
+    return 0;
+}
+
+/* \p{Han} */
+static int specdec__text_is_han(const specdec__text_character *c)
+{
+    static const specdec__text_range han[] = {{0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005},
+        {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303B}, {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFA6D},
+        {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2EE5D},
+        {0x2F800, 0x2FA1D}, {0x30000, 0x3347F}};
+
+    return specdec__text_in(han, SPECDEC__COUNT(han), c->code);
+}
+/* May a character begin a word of cased letters, or go on with it? han: not if it is \p{Han}. */
+static int specdec__text_can(const specdec__text_character *c, int facts, int han)
+{
+    return c->facts & facts && !(han && specdec__text_is_han(c));
+}
+
 /* Where HEAD* TAIL+ ends that begins at a place; the place itself when there is none. */
-static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at)
+static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; c.facts & SPECDEC__TEXT_HEAD; c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_can(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
         if (c.facts & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, if no better one follows */
     }
-    for (; c.facts & SPECDEC__TEXT_TAIL; c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_can(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
 
 /* [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text: its bytes, 0 when there is
    none. The second one only ever meets upper case. */
-static size_t specdec__text_cased(const unsigned char *text, size_t length)
+static size_t specdec__text_cased(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from);
+    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
     int mark = from && c.facts & SPECDEC__TEXT_MARK; /* it can be a word by itself */
 
     if (end == from && !mark)
-        end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_can(&c, SPECDEC__TEXT_HEAD, han);
+             c = specdec__text_character_at(text, length, end))
+            end += (size_t)c.size;
     return end > from || mark ? end : 0;
 }
 
 /* These letters, and the rest with slashes (Tekken: digits 1). */
 static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length);
+    size_t end = specdec__text_cased(text, length, 0);
 
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
@@ -178,7 +212,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 /* The same where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters is a part of their word (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length);
+    size_t end = specdec__text_cased(text, length, 0);
 
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 1);
