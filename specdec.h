@@ -5401,8 +5401,9 @@ typedef struct specdec__kernels {
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
-    /* The same of two panels with four columns and more, where that is faster; else NULL. */
-    specdec__pair_function *pair[SPECDEC__TYPE_COUNT];
+    /* The same of two panels with four columns and more, by granule (16, 32), and for which types that is faster. */
+    specdec__pair_function *pair[2];
+    uint64_t paired;
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */
@@ -13477,8 +13478,13 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
-    SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
-                                                                                    : specdec__avx512_pair_32);
+    if (SPECDEC__HAS(number)) { \
+        table->paired |= UINT64_C(1) << SPECDEC__TYPE_##number; \
+        if (specdec__x86_granule(SPECDEC__TYPE_##number) == 16) \
+            table->pair[0] = specdec__avx512_pair_16; \
+        else \
+            table->pair[1] = specdec__avx512_pair_32; \
+    }
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
@@ -13541,7 +13547,8 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
-    specdec__pair_function *pair = SPECDEC__READINGS ? kernels->pair[type->number] : NULL;
+    specdec__pair_function *pair =
+        SPECDEC__READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
     size_t at, ahead;
     int from, run, t, i;
@@ -35923,15 +35930,24 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The one before. */
+/* The drafters that specdec__measure needs. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
+                                                                  specdec__kernels *kernels, size_t *bytes,
+                                                                  specdec_error *error)
+{
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+
+    memset(drafters, 0, sizeof drafters);
+    return specdec__measure(config, own, kernels, drafters, bytes, error);
+}
+
+/* The table of kernels, in a frame of its own. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
                                                                size_t *bytes, specdec_error *error)
 {
-    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
     specdec__kernels kernels;
 
-    memset(drafters, 0, sizeof drafters);
-    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+    return specdec__measure_drafters(config, own, &kernels, bytes, error);
 }
 
 /* The others: one for each model that the engine opens, `left` of which have none yet. */
