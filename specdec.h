@@ -7751,7 +7751,7 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         (void)panels; \
         specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 0, tiles, blocks, x, block, column, count, sums); \
     }
-/* fused: of types that are often seen. */
+/* fused: of types that are often seen; of those of one, two and four bits: 2. */
 #define SPECDEC__AVX2_MULTIPLIES(isa, vnni, fused, kind_q4_0, kind_q4_k) \
     SPECDEC__AVX2_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
     SPECDEC__AVX2_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
@@ -7771,11 +7771,11 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, 2) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, NVFP4, 16, 0) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, fused) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, fused) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, 2) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, 2) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, 2) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \
@@ -10663,6 +10663,93 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
     }
 }
 
+/* Blocks of 32 values that lie in a block of a type of few bits. */
+SPECDEC__INLINE int specdec__neon_parts_of(int type)
+{
+    return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
+}
+
+/* Where the file's block begins in which block b of 32 values lies, of a type of few bits. */
+SPECDEC__INLINE const unsigned char *specdec__neon_own(int type, const unsigned char *tile, int b)
+{
+    const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
+                         : type == SPECDEC__TYPE_Q2_0  ? SPECDEC__TILE_BYTES(q2_0)
+                         : type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_BYTES(tq2_0)
+                                                       : SPECDEC__TILE_BYTES(mxfp4);
+
+    return tile + (size_t)(b / specdec__neon_parts_of(type)) * bytes;
+}
+
+/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part: which
+   32 values of it. */
+SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
+{
+    const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
+    const unsigned char *at = own + row * 4;
+    int i;
+
+    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, crumbs) + part * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, crumbs) + part / 4 * 512
+                                        : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        const int line = type == SPECDEC__TYPE_Q1_0    ? 0
+                         : type == SPECDEC__TYPE_Q2_0  ? i / 4
+                         : type == SPECDEC__TYPE_TQ2_0 ? i
+                                                       : i % 4;
+        const int right = type == SPECDEC__TYPE_Q1_0    ? i - 1
+                          : type == SPECDEC__TYPE_Q2_0  ? i % 4 * 2
+                          : type == SPECDEC__TYPE_TQ2_0 ? part % 4 * 2
+                                                        : i / 4 * 4;
+        const uint8x16_t packed = vld1q_u8(at + line * 64);
+
+        if (type == SPECDEC__TYPE_MXFP4)
+            q[i] = vqtbl1q_s8(vld1q_s8(specdec__quant_fp4_values),
+                              right ? vshrq_n_u8(packed, 4) : vandq_u8(packed, vdupq_n_u8(15)));
+        else
+            q[i] = vreinterpretq_s8_u8(vandq_u8(vshlq_u8(packed, vdupq_n_s8((int8_t)-right)), mask));
+    }
+}
+
+/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_power. */
+SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
+{
+    if (type == SPECDEC__TYPE_MXFP4) {
+        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
+        const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes)))), one = vdupq_n_s32(1);
+        const int32x4_t small = vshlq_s32(vdupq_n_s32(0x00200000), vminq_s32(e, one));
+
+        return vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), small));
+    }
+    return specdec__neon_load_f16x4(own + row * 2 +
+                                    (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
+}
+
+/* Unpacks blocks of a type of few bits. */
+SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char *tile, int blocks,
+                                                   specdec__panel *panel)
+{
+    const int8x16_t bias = vdupq_n_s8(type == SPECDEC__TYPE_MXFP4 ? 0 : 1);
+    int b, quad, i;
+
+    SPECDEC__NEON_WIDE(panel) = 0;
+    for (b = 0; b < blocks; b++) {
+        const unsigned char *own = specdec__neon_own(type, tile, b);
+
+        for (quad = 0; quad < 4; quad++) {
+            int8x16_t q[8];
+
+            specdec__neon_few_bits(type, own, b % specdec__neon_parts_of(type), quad * 4, q);
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++)
+                q[i] = vsubq_s8(q[i], bias);
+            specdec__neon_put_codes(panel, b, quad, q, 32, 0);
+            vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_few_bits_scale(type, own, quad * 4));
+        }
+    }
+}
+
 /* Prefetches as many bytes as these blocks have, so much further on: behind a tile usually stands the next one. */
 #define SPECDEC__NEON_AHEAD 4096
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
@@ -10708,6 +10795,10 @@ SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_k(tile, blocks, panel, 1))
 SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_6k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(iq4_nl, 0, 0, 0, specdec__quant_iq4_values)
 SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q1_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q1_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q2_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(tq2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_TQ2_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(mxfp4, specdec__neon_unpack_few_bits(SPECDEC__TYPE_MXFP4, tile, blocks, panel))
 
 /* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
    those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
@@ -10733,7 +10824,7 @@ enum {
 #define SPECDEC__DOTPROD_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) \
     | (uint64_t)(minimum) << (number)
 #define SPECDEC__DOTPROD_BIAS(number, name, block, bytes, granule, bits, minimum, ...) \
-    case number: return (minimum) || (bits) == 8 ? 0 : (1 << (bits)) / 2;
+    case number: return (bits) == 0 || (bits) == 8 ? 0 : specdec__quant_bias(bits, minimum);
 #define SPECDEC__DOTPROD_SPAN(number, name, block, bytes, ...) \
     case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
@@ -10784,9 +10875,21 @@ SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
+/* Types of one or two bits, and those and MXFP4: see specdec__neon_few_bits. */
+SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
+{
+    return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
+}
+SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
+{
+    return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
+}
+
 /* What was added to codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
+    if (type == SPECDEC__TYPE_MXFP4)
+        return 0; /* they come from a table */
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BIAS)
     default: return 0;
@@ -10797,7 +10900,8 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
    unsigned codes; of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
 SPECDEC__INLINE int specdec__dotprod_surplus(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0                                 ? 32 * 8
+    return specdec__dotprod_is_two_bits(type)                         ? 32
+           : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
            : type == SPECDEC__TYPE_Q3_K                               ? 16 * 4
            : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128
                                                                       : 0;
@@ -11240,6 +11344,24 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     }
 }
 
+/* The same of block b of a type of few bits. */
+SPECDEC__INLINE void specdec__dotprod_take_few_bits(int type, const specdec__dotprod_run *run, int b, int row,
+                                                    specdec__dotprod_rows *rows)
+{
+    const unsigned char *own = specdec__neon_own(type, run->tile, b);
+    const int part = b % specdec__neon_parts_of(type);
+    uint8x16_t ones;
+
+    specdec__neon_few_bits(type, own, part, row, rows->codes);
+    if (type == SPECDEC__TYPE_Q1_0) { /* codes are twice the bits */
+        ones = vcntq_u8(vld1q_u8(own + SPECDEC__TILE_AT(q1_0, bits) + part * 64 + row * 4));
+        rows->sums[0] = vreinterpretq_s8_u8(vaddq_u8(ones, ones));
+    } else {
+        rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+    }
+    rows->scale[0] = specdec__neon_few_bits_scale(type, own, row);
+}
+
 /* Four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
 SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotprod_run *run, int b, int row,
                                                  specdec__dotprod_rows *rows)
@@ -11292,6 +11414,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
         specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
         specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
+    else if (specdec__dotprod_is_few_bits(type))
+        specdec__dotprod_take_few_bits(type, run, b, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
     else
@@ -11835,6 +11959,10 @@ SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_3
 SPECDEC__DOTPROD_PLAINLY(IQ2_XXS, specdec__neon_unpack_iq2_xxs, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(IQ2_XS, specdec__neon_unpack_iq2_xs, specdec__dotprod_dot_16)
 SPECDEC__DOTPROD_PLAINLY(IQ2_S, specdec__neon_unpack_iq2_s, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(MXFP4, specdec__neon_unpack_mxfp4, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q1_0, specdec__neon_unpack_q1_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q2_0, specdec__neon_unpack_q2_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(TQ2_0, specdec__neon_unpack_tq2_0, specdec__dotprod_dot_32)
 
 /* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through, tiles
    with wild scales by plainly. */
@@ -11881,7 +12009,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
     X(Q4_0, through, through) X(Q8_0, through, through) X(Q4_K, through, plainly) X(Q6_K, through, plainly) \
     X(Q4_1, plainly, plainly) X(Q5_0, plainly, plainly) X(Q5_1, plainly, plainly) X(Q5_K, plainly, plainly) \
     X(Q2_K, plainly, plainly) X(Q3_K, plainly, plainly) X(IQ4_NL, plainly, plainly) X(IQ4_XS, plainly, plainly) \
-    X(IQ2_XXS, plainly, plainly) X(IQ2_XS, plainly, plainly) X(IQ2_S, plainly, plainly)
+    X(IQ2_XXS, plainly, plainly) X(IQ2_XS, plainly, plainly) X(IQ2_S, plainly, plainly) \
+    X(MXFP4, plainly, plainly) X(Q1_0, plainly, plainly) X(Q2_0, plainly, plainly) X(TQ2_0, plainly, plainly)
 #define SPECDEC__DOTPROD_MULTIPLY(name, through, plainly) \
     SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
                                                                   specdec__panel *panels, const specdec__columns *x, \
@@ -13785,6 +13914,10 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
     SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
     SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
+    SPECDEC__ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
+    SPECDEC__ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
+    SPECDEC__ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
     SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
 }
 

@@ -436,6 +436,10 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
     SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
     SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
+    SPECDEC__ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
+    SPECDEC__ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
+    SPECDEC__ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
     SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
 }
 
