@@ -1112,8 +1112,8 @@ SPECDEC__INLINE const unsigned char *specdec__neon_own(int type, const unsigned 
     return tile + (size_t)(b / specdec__neon_parts_of(type)) * bytes;
 }
 
-/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part: which
-   32 values of it. */
+/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part:
+   which 32 values of it. */
 SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
