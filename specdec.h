@@ -10680,8 +10680,8 @@ SPECDEC__INLINE const unsigned char *specdec__neon_own(int type, const unsigned 
     return tile + (size_t)(b / specdec__neon_parts_of(type)) * bytes;
 }
 
-/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part: which
-   32 values of it. */
+/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part:
+   which 32 values of it. */
 SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
@@ -19420,6 +19420,8 @@ typedef struct specdec__matrix {
     size_t row_bytes;
     int run, apart;             /* of experts that share a tensor with others: so many tiles lie side by side in the
                                    file, and runs begin so many tiles apart; 0: all lie side by side */
+    const unsigned char *scales; /* F32 in the file, one for so many tiles, by which products are multiplied; NULL: none */
+    int scale_tiles;
 } specdec__matrix;
 
 enum {
@@ -20359,6 +20361,49 @@ static specdec_result specdec__model_unread(const char *name, uint32_t type, spe
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
 
+/* Writes the name of a tensor "X.weight" with another ending, ".scale". Returns 0 when it has not that ending. */
+static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
+{
+    specdec__writer w = specdec__writer_to(out, size);
+    const size_t end = strlen(from);
+
+    if (name.size < end || memcmp(name.data + name.size - end, from, end) != 0 ||
+        name.size - end + strlen(to) + 1 > size)
+        return 0;
+    specdec__write_bytes(&w, (const char *)name.data, name.size - end);
+    specdec__write_string(&w, to);
+    return 1;
+}
+
+/* Binds the scales of count matrices that are one, where the file has such: "X.scale" beside "X.weight" (NVFP4). */
+static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
+                                            specdec_error *error)
+{
+    specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
+    specdec__gguf_tensor t;
+    char scale[96];
+    int i;
+
+    out->scales = NULL;
+    out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
+    if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
+        !specdec__model_find_tensor(m, scale, &t))
+        return SPECDEC_OK;
+    if (t.type != SPECDEC__TYPE_F32 || t.shape[0] != (uint64_t)count || t.shape[1] != 1 || t.shape[2] != 1 ||
+        t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d values of F32", scale, count);
+    for (i = 0; i < count; i++) {
+        const float value = specdec__load_f32(t.data + 4 * (size_t)i);
+
+        if (!(value >= -1e16f && value <= 1e16f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "tensor %s holds what is no number, or beyond 1e16, at %d", scale, i);
+    }
+    out->scales = t.data;
+    out->scale_tiles = count > 1 ? out->scale_tiles : 0;
+    return SPECDEC_OK;
+}
+
 /* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
 static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
                                               int columns, int required,
@@ -20390,7 +20435,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->tiles = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
     out->run = out->apart = 0;
-    return SPECDEC_OK;
+    return specdec__model_scales(m, name, count, out, error);
 }
 
 static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
@@ -20587,6 +20632,7 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         matrix->file += (size_t)holder.first * matrix->row_bytes;
         if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
             matrix->run = rows / SPECDEC__QUANT_ROWS;
+            matrix->scale_tiles = matrix->scales ? matrix->run : 0;
             matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
         }
         specdec__model_count_rows(m, matrix, parts > 1 ? rows * m->chosen : rows);
@@ -20938,15 +20984,15 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
     return r;
 }
 
-/* Whether a layer's tensor of this name is one that holds a matrix, or a vector, as they were bound. */
-static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix)
+/* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
+static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
     specdec__model_sizes(m, &shape, size);
-    for (vectors = 0; vectors < 2; vectors++) {
+    for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
                 specdec__model_takes(vectors, i, size) &&
@@ -20963,6 +21009,22 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
         }
     }
     return known;
+}
+
+/* The same, and whether it holds scales of a matrix; those of its inputs are for processors that multiply 4-bit floats. */
+static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
+{
+    char weight[96];
+    specdec__bytes matrix;
+
+    if (specdec__model_layer_knows(m, layer, suffix, 2))
+        return 1;
+    if (!specdec__model_renamed(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
+        !specdec__model_renamed(suffix, ".scale", ".weight", weight, sizeof weight))
+        return 0;
+    matrix.data = (const unsigned char *)weight;
+    matrix.size = strlen(weight);
+    return specdec__model_layer_knows(m, layer, matrix, 1);
 }
 
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
@@ -20987,7 +21049,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     name.size--;
     if (layer >= m->all && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
         return 1;
-    return specdec__model_layer_knows(m, layer, name);
+    return specdec__model_layer_reads(m, layer, name);
 }
 
 /* Refuses a file with a tensor that nobody reads. */
@@ -22772,9 +22834,8 @@ static int specdec__places_whole(const specdec__place *places, int count)
     return !count;
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
-   length. next: what this thread is going to multiply after them. */
-static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
+/* What specdec__forward_tiles does, without the scales of matrices. */
+static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
                                    const specdec__place *next, int column, int count,
                                    specdec__scratch *scratch, float *const *sums)
 {
@@ -22817,6 +22878,24 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
         }
         specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column,
                                   count, sums);
+    }
+}
+
+/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
+   length. next: what this thread is going to multiply after them. */
+static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
+                                   const specdec__place *next, int column, int count,
+                                   specdec__scratch *scratch, float *const *sums)
+{
+    int i;
+
+    specdec__forward_products(c, places, place_count, next, column, count, scratch, sums);
+    for (i = 0; i < place_count; i++) {
+        const specdec__matrix *matrix = places[i].matrix;
+        const int at = matrix->scale_tiles ? places[i].tile / matrix->scale_tiles : 0;
+
+        if (matrix->scales)
+            c->kernels->scale(sums[i], specdec__load_f32(matrix->scales + 4 * (size_t)at), count * SPECDEC__ROWS);
     }
 }
 

@@ -374,6 +374,7 @@ static void test_shared(void)
     check_folder("conformance", "", tokens, count);
     check_folder("conformance/more", "", tokens, count);
     check_folder("modern", "llama-", tokens, count); /* types of four bits and fewer */
+    check_folder("modern", "qwen3-nvfp4", tokens, count);
 }
 
 /* --- generated models ------------------------------------------------------------------------------------------------ */
