@@ -1144,6 +1144,9 @@ typedef struct specdec_type {
 /* The type of a number or a name. Returns 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
 SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
+/* The same of a type that files may have and that is not read (bytes 0: its size is not known). Returns the name of the
+   nearest one that is read; NULL: it is read itself, or not known. */
+SPECDEC_DEF const char *specdec_type_not_read(uint32_t number, specdec_type *type);
 
 /* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
@@ -19420,7 +19423,8 @@ typedef struct specdec__matrix {
     size_t row_bytes;
     int run, apart;             /* of experts that share a tensor with others: so many tiles lie side by side in the
                                    file, and runs begin so many tiles apart; 0: all lie side by side */
-    const unsigned char *scales; /* F32 in the file, one for so many tiles, by which products are multiplied; NULL: none */
+    const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
+                                    multiplied; NULL: none */
     int scale_tiles;
 } specdec__matrix;
 
@@ -21011,7 +21015,7 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     return known;
 }
 
-/* The same, and whether it holds scales of a matrix; those of its inputs are for processors that multiply 4-bit floats. */
+/* The same, and whether it holds scales of a matrix; those of inputs are for processors that multiply 4-bit floats. */
 static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
 {
     char weight[96];
@@ -37413,6 +37417,20 @@ static int specdec__type_show(const specdec__quant_type *known, specdec_type *ty
 int specdec_type_by_number(uint32_t number, specdec_type *type)
 {
     return specdec__type_show(specdec__quant_find(number), type);
+}
+
+const char *specdec_type_not_read(uint32_t number, specdec_type *type)
+{
+    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(number);
+
+    if (!stranger || !type)
+        return NULL;
+    type->number = number;
+    type->name = stranger->name;
+    type->block = stranger->block;
+    type->bytes = stranger->bytes;
+    type->writable = 0;
+    return stranger->near_it;
 }
 
 int specdec_type_by_name(const char *name, specdec_type *type)

@@ -211,6 +211,20 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
     return specdec__type_show(specdec__quant_find(number), type);
 }
 
+const char *specdec_type_not_read(uint32_t number, specdec_type *type)
+{
+    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(number);
+
+    if (!stranger || !type)
+        return NULL;
+    type->number = number;
+    type->name = stranger->name;
+    type->block = stranger->block;
+    type->bytes = stranger->bytes;
+    type->writable = 0;
+    return stranger->near_it;
+}
+
 int specdec_type_by_name(const char *name, specdec_type *type)
 {
     uint32_t number = 0;

@@ -209,7 +209,7 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     return known;
 }
 
-/* The same, and whether it holds scales of a matrix; those of its inputs are for processors that multiply 4-bit floats. */
+/* The same, and whether it holds scales of a matrix; those of inputs are for processors that multiply 4-bit floats. */
 static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
 {
     char weight[96];
