@@ -1043,6 +1043,9 @@ typedef struct specdec_type {
 /* The type of a number or a name. Returns 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
 SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
+/* The same of a type that files may have and that is not read (bytes 0: its size is not known). Returns the name of the
+   nearest one that is read; NULL: it is read itself, or not known. */
+SPECDEC_DEF const char *specdec_type_not_read(uint32_t number, specdec_type *type);
 
 /* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);

@@ -97,7 +97,7 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
+     >>text/ vocabulary unicode words stages lookup load merge tokenize decode stop template template_run chat
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
@@ -151,6 +151,7 @@
 #include "text/vocabulary.h"
 #include "text/unicode.h"
 #include "text/words.h"
+#include "text/stages.h"
 #include "text/lookup.h"
 #include "text/load.h"
 #include "text/merge.h"

@@ -378,6 +378,7 @@ static void test_shared(void)
     check_folder("modern", "llama-", tokens, count); /* types of four bits and fewer */
     for (i = 0; i < SPECDEC__COUNT(modern); i++)
         check_folder("modern", modern[i], tokens, count);
+    check_folder("modern", "qwen3-nvfp4", tokens, count);
 }
 
 /* --- generated models ------------------------------------------------------------------------------------------------ */

@@ -416,6 +416,9 @@ static void test_types(void)
     CHECK(count >= 7 && !specdec_type_by_number(SPECDEC_TYPE_NUMBERS, &type) &&
           !specdec_type_by_number(UINT32_MAX, &type));
     CHECK(!specdec_type_by_name("Q4", &type) && !specdec_type_by_name("", &type));
+    TEST("a type that is not read is known by name and size, with the nearest one that is");
+    CHECK(!specdec_type_not_read(0, &type) && !specdec_type_not_read(99, &type) && !specdec_type_not_read(9, NULL));
+    CHECK(specdec_type_not_read(9, &type) && strcmp(type.name, "Q8_1") == 0 && type.block == 32 && type.bytes == 36 && !type.writable);
     TEST("every type that is writable comes back from its bytes");
     for (i = 0; i < sizeof known / sizeof *known; i++) {
         CHECK(specdec_type_by_name(known[i].name, &type) && type.writable && type.block == known[i].block);

@@ -1738,12 +1738,13 @@ static void test_refused(void)
     static const struct { const char *architecture, *tensor; specdec_result result; } strangers[] = {
         {"llama", "output.bias", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "output_norm.bias", SPECDEC_ERROR_UNSUPPORTED},
         {"llama", "blk.0.attn_norm.bias", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.0.attn_sinks.weight", SPECDEC_ERROR_UNSUPPORTED},
-        {"llama", "blk.0.attn_output.scale", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.0.rope_freqs.weight", SPECDEC_ERROR_UNSUPPORTED},
+        {"llama", "blk.0.attn_output.scale", SPECDEC_ERROR_FORMAT /* one value, not 64 */}, {"llama", "blk.0.rope_freqs.weight", SPECDEC_ERROR_UNSUPPORTED},
         {"llama", "blk.1.attn_norm.weight", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.00.attn_nor.weight", SPECDEC_ERROR_UNSUPPORTED},
         {"llama", "blk.99999999999999.attn_norm.weight", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.0", SPECDEC_ERROR_UNSUPPORTED},
         {"llama", "blk.0.", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "", SPECDEC_ERROR_UNSUPPORTED},
         {"llama", "blk.0.attn_qkv.weight", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.0.attn_norm_2.weight", SPECDEC_ERROR_UNSUPPORTED},
         {"phi3", "blk.0.attn_qkv.bias", SPECDEC_ERROR_FORMAT /* as long as the rows of the matrix */}, {"gemma3", "v.blk.0.attn_q.weight", SPECDEC_ERROR_UNSUPPORTED},
+        {"llama", "blk.0.attn_norm.scale", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.0.attn_q.input_scale", SPECDEC_OK},
         {"qwen3", "cls.output.weight", SPECDEC_OK}, {"eagle3", "t2d", SPECDEC_ERROR_MISMATCH /* as without it: it can only draft */}};
     size_t k;
 

@@ -889,6 +889,7 @@ check "specdec-info --memory is a number" grep -q '^[0-9][0-9]*$' "$T/out"
 } > "$T/other.gguf"
 run "$B/specdec-info" -m "$T/other.gguf"
 check "specdec-info names types that are not read" grep -q 'Q8_1 (not read): 1 tensors, 288 bytes' "$T/out"
+check "and says what the file would need" grep -q '^would need .*weights of type Q8_1 to be read, or Q8_0 in their place' "$T/out"
 "$B/specdec-quantize" $TARGET "$T/q4.gguf" Q4_0 > /dev/null 2>&1
 run "$B/specdec-info" -m "$T/q4.gguf"
 check "specdec-quantize makes Q4_0" grep -q 'Q4_0: ' "$T/out"

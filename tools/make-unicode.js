@@ -1,14 +1,15 @@
 #!/usr/bin/env node
-// Writes the table of character classes (letters by case, numbers, white space, marks) that BPE pre-tokenizers need.
+// Writes the table of character classes (letters by case, numbers, white space, marks, punctuation, symbols) that BPE
+// pre-tokenizers need.
 //
 //   node tools/make-unicode.js              prints the table
 //   node tools/make-unicode.js specdec.h    replaces the lines between the BEGIN and END marks of that file
 //   node tools/make-unicode.js --check specdec.h    exits 1 when the file's table is not what this program writes
 //
 // The classes are those of Unicode as this Node.js knows them. A newer Unicode version only adds characters that were
-// unassigned before. The table is a row of runs, one behind the other: (length - 1) << 3 | class in one byte, or, where
-// a run has 32 characters or more, 31 << 3 | class and length - 32 in two more bytes, low byte first. Where upper and
-// lower case take turns, as in most of Latin Extended, one run of class 7 stands for all: upper first. A second table
+// unassigned before. The table is a row of runs, one behind the other: (length - 1) << 4 | class in one byte, or, where
+// a run has 16 characters or more, 15 << 4 | class and length - 16 in two more bytes, low byte first. Where upper and
+// lower case take turns, as in most of Latin Extended, one run of class 9 stands for all: upper first. A second table
 // has the first code point of every 64th run and its place in the first table.
 
 'use strict';
@@ -19,10 +20,10 @@ const BEGIN = '/* BEGIN unicode: written by tools/make-unicode.js, do not edit *
 const END = '/* END unicode */';
 // In the order of SPECDEC__TEXT_OTHER_CASE and so on in >>text.
 const CLASSES = [[1, /^(\p{Lm}|\p{Lo})$/u], [2, /^\p{N}$/u], [3, /^\p{White_Space}$/u], [4, /^\p{M}$/u],
-    [5, /^(\p{Lu}|\p{Lt})$/u], [6, /^\p{Ll}$/u]];
-const UPPER = 5, LOWER = 6, TURNS = 7;
+    [5, /^(\p{Lu}|\p{Lt})$/u], [6, /^\p{Ll}$/u], [7, /^\p{P}$/u], [8, /^\p{S}$/u]];
+const UPPER = 5, LOWER = 6, TURNS = 9;
 const SHORTEST_TURNS = 4;
-const SHORTEST_LONG = 32, LONGEST = SHORTEST_LONG + 0xffff;
+const SHORTEST_LONG = 16, LONGEST = SHORTEST_LONG + 0xffff;
 const RUNS_A_MARK = 64;
 const WIDTH = 120;
 
@@ -79,9 +80,9 @@ function table() {
         if (i % RUNS_A_MARK === 0)
             marks.push(`{0x${code.toString(16)}, ${bytes.length}}`);
         if (length < SHORTEST_LONG)
-            bytes.push((length - 1) << 3 | kind);
+            bytes.push((length - 1) << 4 | kind);
         else
-            bytes.push(31 << 3 | kind, length - SHORTEST_LONG & 255, length - SHORTEST_LONG >> 8);
+            bytes.push(15 << 4 | kind, length - SHORTEST_LONG & 255, length - SHORTEST_LONG >> 8);
     });
     return [BEGIN, `/* Unicode ${process.versions.unicode} */`,
         'static const unsigned char specdec__text_runs[] = {', ...numbers(bytes), '',

@@ -30,51 +30,31 @@ static void print_size(const char *label, double bytes, const char *what)
     printf("%.0f bytes (%.1f MB)%s\n", bytes, bytes / 1e6, what);
 }
 
-/* Types of tensors that specdec.h has no kernels for: integers, such as the ids of a short vocabulary, and what others
-   write. */
-static const struct {
-    uint32_t number, block, bytes; /* elements of a block, its bytes */
-    const char *name;
-} others[] = {{26, 1, 4, "I32"},
-              {27, 1, 8, "I64"},
-              {9, 32, 36, "Q8_1 (not read)"},
-              {15, 256, 292, "Q8_K (not read)"},
-              {19, 256, 50, "IQ1_S (not read)"},
-              {24, 1, 1, "I8 (not read)"},
-              {25, 1, 2, "I16 (not read)"},
-              {28, 1, 8, "F64 (not read)"},
-              {29, 256, 56, "IQ1_M (not read)"},
-              {34, 256, 54, "TQ1_0 (not read)"},
-              {35, 256, 66, "TQ2_0 (not read)"},
-              {39, 32, 17, "MXFP4 (not read)"},
-              {40, 64, 36, "NVFP4 (not read)"},
-              {41, 128, 18, "Q1_0 (not read)"},
-              {42, 64, 18, "Q2_0 (not read)"}};
+/* Whether tensors of a type hold integers, such as the ids of a short vocabulary, no weights. */
+static int is_integer(uint32_t type) { return type == 26 || type == 27; }
 
+/* The name of a type, and whether it is not read. */
 static const char *type_name(uint32_t type, char *buffer, size_t size)
 {
     specdec_type known;
-    size_t i;
 
     if (specdec_type_by_number(type, &known))
         return known.name;
-    for (i = 0; i < PROGRAM_COUNT(others); i++)
-        if (others[i].number == type)
-            return others[i].name;
-    snprintf(buffer, size, "type %u (not read)", (unsigned)type);
+    if (!specdec_type_not_read(type, &known))
+        snprintf(buffer, size, "type %u (not read)", (unsigned)type);
+    else
+        snprintf(buffer, size, is_integer(type) ? "%s" : "%s (not read)", known.name);
     return buffer;
 }
 
 static uint64_t tensor_bytes(const specdec_gguf_tensor *tensor)
 {
-    uint64_t bytes = tensor->size;
-    size_t i;
+    specdec_type type;
 
-    for (i = 0; i < PROGRAM_COUNT(others); i++)
-        if (others[i].number == tensor->type)
-            bytes = tensor->shape[0] * tensor->shape[1] * tensor->shape[2] * tensor->shape[3] / others[i].block *
-                    others[i].bytes;
-    return bytes;
+    return specdec_type_not_read(tensor->type, &type) && type.bytes
+               ? tensor->shape[0] * tensor->shape[1] * tensor->shape[2] * tensor->shape[3] / (uint64_t)type.block *
+                     (uint64_t)type.bytes
+               : tensor->size;
 }
 
 /* Every tensor: name, type, shape, bytes. */
@@ -154,8 +134,48 @@ static void print_model(const specdec_model_info *m)
     printf("%llu\n", (unsigned long long)m->products_per_token);
 }
 
+/* The text of the last failure, without the path of the file that it is about. */
+static const char *failure_text(const char *path)
+{
+    const size_t length = strlen(path);
+
+    return strncmp(failure.text, path, length) == 0 && failure.text[length] == ':' ? failure.text + length + 2 : failure.text;
+}
+
+/* What a file that is refused would need: types that are not read, another tokenizer, else what the failure names. */
+static int print_needs(const char *path, const specdec_gguf *gguf)
+{
+    const specdec_error why = failure;
+    specdec_gguf_tensor tensor;
+    specdec_config config;
+    specdec_type type;
+    uint32_t last = 0;
+    size_t place = 0, bytes;
+    int found = 0;
+
+    print_label("would need");
+    while (specdec_gguf_next_tensor(gguf, &place, &tensor)) {
+        const char *nearest = specdec_type_not_read(tensor.type, &type);
+
+        if (!nearest || is_integer(tensor.type) || (found && tensor.type == last))
+            continue;
+        last = tensor.type;
+        printf("%sweights of type %s to be read, or %s in their place", found++ ? "; " : "", type.name, nearest);
+    }
+    memset(&config, 0, sizeof config);
+    config.target.path = path;
+    config.threads = config.vocabulary_only = 1;
+    if (specdec_model_memory_needed(&config, &bytes, &failure))
+        printf("%sanother vocabulary: %s", found++ ? "; " : "", failure_text(path));
+    failure = why;
+    if (!found)
+        printf("what is not known of it: %s", failure_text(path));
+    printf("\n");
+    return program_failed("", failure.text);
+}
+
 /* Prepares the model of a file, as cheaply as that goes, and prints what it is. Returns a status. */
-static int print_prepared(const char *path)
+static int print_prepared(const char *path, const specdec_gguf *gguf)
 {
     specdec_config config;
     specdec_model_info info;
@@ -168,7 +188,7 @@ static int print_prepared(const char *path)
     config.target.path = path;
     config.threads = config.weights_in_place = 1;
     if (specdec_model_memory_needed(&config, &bytes, &failure))
-        return program_failed("", failure.text);
+        return print_needs(path, gguf);
     memory = malloc(bytes);
     if (!memory)
         return program_failed("out of memory", "");
@@ -215,7 +235,7 @@ static int print_file(const char *role, const char *path, int tensors, size_t *s
     print_part(&gguf);
     print_tensors(&gguf, tensors);
     *size += file.size;
-    return print_prepared(path);
+    return print_prepared(path, &gguf);
 }
 
 /* The one that is used, and all that are here. */

@@ -163,15 +163,24 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The one before. */
+/* The drafters that specdec__measure needs. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
+                                                                  specdec__kernels *kernels, size_t *bytes,
+                                                                  specdec_error *error)
+{
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+
+    memset(drafters, 0, sizeof drafters);
+    return specdec__measure(config, own, kernels, drafters, bytes, error);
+}
+
+/* The table of kernels, in a frame of its own. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
                                                                size_t *bytes, specdec_error *error)
 {
-    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
     specdec__kernels kernels;
 
-    memset(drafters, 0, sizeof drafters);
-    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+    return specdec__measure_drafters(config, own, &kernels, bytes, error);
 }
 
 /* The others: one for each model that the engine opens, `left` of which have none yet. */

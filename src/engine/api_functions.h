@@ -213,6 +213,20 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
     return specdec__type_show(specdec__quant_find(number), type);
 }
 
+const char *specdec_type_not_read(uint32_t number, specdec_type *type)
+{
+    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(number);
+
+    if (!stranger || !type)
+        return NULL;
+    type->number = number;
+    type->name = stranger->name;
+    type->block = stranger->block;
+    type->bytes = stranger->bytes;
+    type->writable = 0;
+    return stranger->near_it;
+}
+
 int specdec_type_by_name(const char *name, specdec_type *type)
 {
     uint32_t number = 0;
@@ -312,7 +326,9 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
-    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
+    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
+                      : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
+                                                             : "BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;
     info->context = m->context;
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */

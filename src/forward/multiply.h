@@ -33,9 +33,8 @@ static int specdec__places_whole(const specdec__place *places, int count)
     return !count;
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
-   length. next: what this thread is going to multiply after them. */
-static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
+/* What specdec__forward_tiles does, without the scales of matrices. */
+static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
                                    const specdec__place *next, int column, int count,
                                    specdec__scratch *scratch, float *const *sums)
 {
@@ -78,6 +77,24 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
         }
         specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column,
                                   count, sums);
+    }
+}
+
+/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
+   length. next: what this thread is going to multiply after them. */
+static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
+                                   const specdec__place *next, int column, int count,
+                                   specdec__scratch *scratch, float *const *sums)
+{
+    int i;
+
+    specdec__forward_products(c, places, place_count, next, column, count, scratch, sums);
+    for (i = 0; i < place_count; i++) {
+        const specdec__matrix *matrix = places[i].matrix;
+        const int at = matrix->scale_tiles ? places[i].tile / matrix->scale_tiles : 0;
+
+        if (matrix->scales)
+            c->kernels->scale(sums[i], specdec__load_f32(matrix->scales + 4 * (size_t)at), count * SPECDEC__ROWS);
     }
 }
 

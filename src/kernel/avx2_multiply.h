@@ -467,7 +467,7 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         (void)panels; \
         specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 0, tiles, blocks, x, block, column, count, sums); \
     }
-/* fused: of types that are often seen. */
+/* fused: of types that are often seen; of those of one, two and four bits: 2. */
 #define SPECDEC__AVX2_MULTIPLIES(isa, vnni, fused, kind_q4_0, kind_q4_k) \
     SPECDEC__AVX2_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
     SPECDEC__AVX2_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
@@ -487,11 +487,11 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, 2) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, NVFP4, 16, 0) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, fused) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, fused) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, 2) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, 2) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, 2) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \

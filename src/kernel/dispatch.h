@@ -129,8 +129,13 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
-    SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
-                                                                                    : specdec__avx512_pair_32);
+    if (SPECDEC__HAS(number)) { \
+        table->paired |= UINT64_C(1) << SPECDEC__TYPE_##number; \
+        if (specdec__x86_granule(SPECDEC__TYPE_##number) == 16) \
+            table->pair[0] = specdec__avx512_pair_16; \
+        else \
+            table->pair[1] = specdec__avx512_pair_32; \
+    }
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
@@ -193,7 +198,8 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
-    specdec__pair_function *pair = SPECDEC__READINGS ? kernels->pair[type->number] : NULL;
+    specdec__pair_function *pair =
+        SPECDEC__READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
     size_t at, ahead;
     int from, run, t, i;
@@ -430,6 +436,10 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
     SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
     SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
+    SPECDEC__ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
+    SPECDEC__ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
+    SPECDEC__ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
     SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
 }
 

@@ -229,8 +229,9 @@ typedef struct specdec__kernels {
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
-    /* The same of two panels with four columns and more, where that is faster; else NULL. */
-    specdec__pair_function *pair[SPECDEC__TYPE_COUNT];
+    /* The same of two panels with four columns and more, by granule (16, 32), and for which types that is faster. */
+    specdec__pair_function *pair[2];
+    uint64_t paired;
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */

@@ -1095,6 +1095,93 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
     }
 }
 
+/* Blocks of 32 values that lie in a block of a type of few bits. */
+SPECDEC__INLINE int specdec__neon_parts_of(int type)
+{
+    return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
+}
+
+/* Where the file's block begins in which block b of 32 values lies, of a type of few bits. */
+SPECDEC__INLINE const unsigned char *specdec__neon_own(int type, const unsigned char *tile, int b)
+{
+    const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
+                         : type == SPECDEC__TYPE_Q2_0  ? SPECDEC__TILE_BYTES(q2_0)
+                         : type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_BYTES(tq2_0)
+                                                       : SPECDEC__TILE_BYTES(mxfp4);
+
+    return tile + (size_t)(b / specdec__neon_parts_of(type)) * bytes;
+}
+
+/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part:
+   which 32 values of it. */
+SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
+{
+    const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
+    const unsigned char *at = own + row * 4;
+    int i;
+
+    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, crumbs) + part * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, crumbs) + part / 4 * 512
+                                        : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        const int line = type == SPECDEC__TYPE_Q1_0    ? 0
+                         : type == SPECDEC__TYPE_Q2_0  ? i / 4
+                         : type == SPECDEC__TYPE_TQ2_0 ? i
+                                                       : i % 4;
+        const int right = type == SPECDEC__TYPE_Q1_0    ? i - 1
+                          : type == SPECDEC__TYPE_Q2_0  ? i % 4 * 2
+                          : type == SPECDEC__TYPE_TQ2_0 ? part % 4 * 2
+                                                        : i / 4 * 4;
+        const uint8x16_t packed = vld1q_u8(at + line * 64);
+
+        if (type == SPECDEC__TYPE_MXFP4)
+            q[i] = vqtbl1q_s8(vld1q_s8(specdec__quant_fp4_values),
+                              right ? vshrq_n_u8(packed, 4) : vandq_u8(packed, vdupq_n_u8(15)));
+        else
+            q[i] = vreinterpretq_s8_u8(vandq_u8(vshlq_u8(packed, vdupq_n_s8((int8_t)-right)), mask));
+    }
+}
+
+/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_power. */
+SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
+{
+    if (type == SPECDEC__TYPE_MXFP4) {
+        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
+        const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes)))), one = vdupq_n_s32(1);
+        const int32x4_t small = vshlq_s32(vdupq_n_s32(0x00200000), vminq_s32(e, one));
+
+        return vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), small));
+    }
+    return specdec__neon_load_f16x4(own + row * 2 +
+                                    (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
+}
+
+/* Unpacks blocks of a type of few bits. */
+SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char *tile, int blocks,
+                                                   specdec__panel *panel)
+{
+    const int8x16_t bias = vdupq_n_s8(type == SPECDEC__TYPE_MXFP4 ? 0 : 1);
+    int b, quad, i;
+
+    SPECDEC__NEON_WIDE(panel) = 0;
+    for (b = 0; b < blocks; b++) {
+        const unsigned char *own = specdec__neon_own(type, tile, b);
+
+        for (quad = 0; quad < 4; quad++) {
+            int8x16_t q[8];
+
+            specdec__neon_few_bits(type, own, b % specdec__neon_parts_of(type), quad * 4, q);
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++)
+                q[i] = vsubq_s8(q[i], bias);
+            specdec__neon_put_codes(panel, b, quad, q, 32, 0);
+            vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_few_bits_scale(type, own, quad * 4));
+        }
+    }
+}
+
 /* Prefetches as many bytes as these blocks have, so much further on: behind a tile usually stands the next one. */
 #define SPECDEC__NEON_AHEAD 4096
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
@@ -1140,6 +1227,10 @@ SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_k(tile, blocks, panel, 1))
 SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_6k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(iq4_nl, 0, 0, 0, specdec__quant_iq4_values)
 SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q1_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q1_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q2_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(tq2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_TQ2_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(mxfp4, specdec__neon_unpack_few_bits(SPECDEC__TYPE_MXFP4, tile, blocks, panel))
 
 /* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
    those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */

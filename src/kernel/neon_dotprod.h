@@ -25,7 +25,7 @@ enum {
 #define SPECDEC__DOTPROD_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) \
     | (uint64_t)(minimum) << (number)
 #define SPECDEC__DOTPROD_BIAS(number, name, block, bytes, granule, bits, minimum, ...) \
-    case number: return (minimum) || (bits) == 8 ? 0 : (1 << (bits)) / 2;
+    case number: return (bits) == 0 || (bits) == 8 ? 0 : specdec__quant_bias(bits, minimum);
 #define SPECDEC__DOTPROD_SPAN(number, name, block, bytes, ...) \
     case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
@@ -76,9 +76,21 @@ SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
+/* Types of one or two bits, and those and MXFP4: see specdec__neon_few_bits. */
+SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
+{
+    return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
+}
+SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
+{
+    return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
+}
+
 /* What was added to codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
+    if (type == SPECDEC__TYPE_MXFP4)
+        return 0; /* they come from a table */
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BIAS)
     default: return 0;
@@ -89,7 +101,8 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
    unsigned codes; of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
 SPECDEC__INLINE int specdec__dotprod_surplus(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0                                 ? 32 * 8
+    return specdec__dotprod_is_two_bits(type)                         ? 32
+           : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
            : type == SPECDEC__TYPE_Q3_K                               ? 16 * 4
            : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128
                                                                       : 0;
@@ -532,6 +545,24 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     }
 }
 
+/* The same of block b of a type of few bits. */
+SPECDEC__INLINE void specdec__dotprod_take_few_bits(int type, const specdec__dotprod_run *run, int b, int row,
+                                                    specdec__dotprod_rows *rows)
+{
+    const unsigned char *own = specdec__neon_own(type, run->tile, b);
+    const int part = b % specdec__neon_parts_of(type);
+    uint8x16_t ones;
+
+    specdec__neon_few_bits(type, own, part, row, rows->codes);
+    if (type == SPECDEC__TYPE_Q1_0) { /* codes are twice the bits */
+        ones = vcntq_u8(vld1q_u8(own + SPECDEC__TILE_AT(q1_0, bits) + part * 64 + row * 4));
+        rows->sums[0] = vreinterpretq_s8_u8(vaddq_u8(ones, ones));
+    } else {
+        rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+    }
+    rows->scale[0] = specdec__neon_few_bits_scale(type, own, row);
+}
+
 /* Four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
 SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotprod_run *run, int b, int row,
                                                  specdec__dotprod_rows *rows)
@@ -584,6 +615,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
         specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
         specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
+    else if (specdec__dotprod_is_few_bits(type))
+        specdec__dotprod_take_few_bits(type, run, b, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
     else
@@ -1127,6 +1160,10 @@ SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_3
 SPECDEC__DOTPROD_PLAINLY(IQ2_XXS, specdec__neon_unpack_iq2_xxs, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(IQ2_XS, specdec__neon_unpack_iq2_xs, specdec__dotprod_dot_16)
 SPECDEC__DOTPROD_PLAINLY(IQ2_S, specdec__neon_unpack_iq2_s, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(MXFP4, specdec__neon_unpack_mxfp4, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q1_0, specdec__neon_unpack_q1_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q2_0, specdec__neon_unpack_q2_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(TQ2_0, specdec__neon_unpack_tq2_0, specdec__dotprod_dot_32)
 
 /* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through, tiles
    with wild scales by plainly. */
@@ -1173,7 +1210,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
     X(Q4_0, through, through) X(Q8_0, through, through) X(Q4_K, through, plainly) X(Q6_K, through, plainly) \
     X(Q4_1, plainly, plainly) X(Q5_0, plainly, plainly) X(Q5_1, plainly, plainly) X(Q5_K, plainly, plainly) \
     X(Q2_K, plainly, plainly) X(Q3_K, plainly, plainly) X(IQ4_NL, plainly, plainly) X(IQ4_XS, plainly, plainly) \
-    X(IQ2_XXS, plainly, plainly) X(IQ2_XS, plainly, plainly) X(IQ2_S, plainly, plainly)
+    X(IQ2_XXS, plainly, plainly) X(IQ2_XS, plainly, plainly) X(IQ2_S, plainly, plainly) \
+    X(MXFP4, plainly, plainly) X(Q1_0, plainly, plainly) X(Q2_0, plainly, plainly) X(TQ2_0, plainly, plainly)
 #define SPECDEC__DOTPROD_MULTIPLY(name, through, plainly) \
     SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
                                                                   specdec__panel *panels, const specdec__columns *x, \

@@ -183,15 +183,15 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
     return r;
 }
 
-/* Whether a layer's tensor of this name is one that holds a matrix, or a vector, as they were bound. */
-static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix)
+/* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
+static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
     specdec__model_sizes(m, &shape, size);
-    for (vectors = 0; vectors < 2; vectors++) {
+    for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
                 specdec__model_takes(vectors, i, size) &&
@@ -214,6 +214,22 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
 static const char *specdec__model_last_norm(const specdec__model *m)
 {
     return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
+}
+
+/* The same, and whether it holds scales of a matrix; those of inputs are for processors that multiply 4-bit floats. */
+static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
+{
+    char weight[96];
+    specdec__bytes matrix;
+
+    if (specdec__model_layer_knows(m, layer, suffix, 2))
+        return 1;
+    if (!specdec__model_renamed(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
+        !specdec__model_renamed(suffix, ".scale", ".weight", weight, sizeof weight))
+        return 0;
+    matrix.data = (const unsigned char *)weight;
+    matrix.size = strlen(weight);
+    return specdec__model_layer_knows(m, layer, matrix, 1);
 }
 
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
@@ -239,7 +255,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     name.size--;
     if (layer >= m->all && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
         return 1;
-    return specdec__model_layer_knows(m, layer, name);
+    return specdec__model_layer_reads(m, layer, name);
 }
 
 /* Refuses a file with a tensor that nobody reads. */

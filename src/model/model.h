@@ -26,6 +26,9 @@ typedef struct specdec__matrix {
     size_t row_bytes;
     int run, apart;             /* of experts that share a tensor with others: so many tiles lie side by side in the
                                    file, and runs begin so many tiles apart; 0: all lie side by side */
+    const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
+                                    multiplied; NULL: none */
+    int scale_tiles;
 } specdec__matrix;
 
 enum {

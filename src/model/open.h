@@ -319,6 +319,11 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (SPECDEC__HEADS && m->speculator)
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)
                                 : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a file of heads has no vocabulary");
+    if (vocabulary_only) { /* whatever the architecture */
+        if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
+            return result;
+        return specdec__model_chat(m, arena, error);
+    }
     if (!m->architecture)
         return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
@@ -332,7 +337,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     m->all = m->layers;
     if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
-    return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
+    return specdec__model_bind(m, arena, error);
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in

@@ -53,6 +53,49 @@ static specdec_result specdec__model_unread(const char *name, uint32_t type, spe
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
 
+/* Writes the name of a tensor "X.weight" with another ending, ".scale". Returns 0 when it has not that ending. */
+static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
+{
+    specdec__writer w = specdec__writer_to(out, size);
+    const size_t end = strlen(from);
+
+    if (name.size < end || memcmp(name.data + name.size - end, from, end) != 0 ||
+        name.size - end + strlen(to) + 1 > size)
+        return 0;
+    specdec__write_bytes(&w, (const char *)name.data, name.size - end);
+    specdec__write_string(&w, to);
+    return 1;
+}
+
+/* Binds the scales of count matrices that are one, where the file has such: "X.scale" beside "X.weight" (NVFP4). */
+static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
+                                            specdec_error *error)
+{
+    specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
+    specdec__gguf_tensor t;
+    char scale[96];
+    int i;
+
+    out->scales = NULL;
+    out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
+    if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
+        !specdec__model_find_tensor(m, scale, &t))
+        return SPECDEC_OK;
+    if (t.type != SPECDEC__TYPE_F32 || t.shape[0] != (uint64_t)count || t.shape[1] != 1 || t.shape[2] != 1 ||
+        t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d values of F32", scale, count);
+    for (i = 0; i < count; i++) {
+        const float value = specdec__load_f32(t.data + 4 * (size_t)i);
+
+        if (!(value >= -1e16f && value <= 1e16f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "tensor %s holds what is no number, or beyond 1e16, at %d", scale, i);
+    }
+    out->scales = t.data;
+    out->scale_tiles = count > 1 ? out->scale_tiles : 0;
+    return SPECDEC_OK;
+}
+
 /* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
 static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
                                               int columns, int required,
@@ -84,7 +127,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->tiles = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
     out->run = out->apart = 0;
-    return SPECDEC_OK;
+    return specdec__model_scales(m, name, count, out, error);
 }
 
 static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
@@ -320,6 +363,7 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         matrix->file += (size_t)holder.first * matrix->row_bytes;
         if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
             matrix->run = rows / SPECDEC__QUANT_ROWS;
+            matrix->scale_tiles = matrix->scales ? matrix->run : 0;
             matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
         }
         specdec__model_count_rows(m, matrix, parts > 1 ? rows * m->chosen : rows);

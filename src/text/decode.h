@@ -19,7 +19,7 @@ static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned cha
         size_t size = 1, i;
         int byte = -1;
 
-        if (!SPECDEC__VOCAB_IS_BPE(model)) {
+        if (!SPECDEC__VOCAB_IS_BYTES(model)) {
             if (text.size - at >= 3 && memcmp(text.data + at, "\xe2\x96\x81", 3) == 0) {
                 byte = ' ';
                 size = 3;

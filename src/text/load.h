@@ -8,6 +8,7 @@
 #include "vocabulary.h"
 #include "unicode.h"
 #include "words.h"
+#include "stages.h"
 #include "lookup.h"
 
 SPECDEC__FOR_SIZE
@@ -61,10 +62,14 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         v->add_bos = v->add_space_prefix = 1;
         return SPECDEC_OK;
     }
-    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) || !specdec__bytes_are(model, "gpt2"))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
+    if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gemma4"))
+        v->model = SPECDEC__VOCAB_BPE_OF_CHARACTERS;
+    else if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gpt2"))
+        v->model = SPECDEC__VOCAB_BPE;
+    else
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "tokenizer.ggml.model is %.*s (llama, gpt2 and gemma4 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
-    v->model = SPECDEC__VOCAB_BPE;
     return SPECDEC_OK;
 }
 
@@ -102,6 +107,11 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
     v->words_given = words.data && !specdec__bytes_are(words, "default");
+    if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* it goes with only one */
+        words.data = (const unsigned char *)"gemma4";
+        words.size = strlen("gemma4");
+        v->words_given = 1;
+    }
     if (!v->words_given) {
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
         if (result)
@@ -117,7 +127,10 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
                              "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
                              *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
-    v->add_bos = v->words->add_bos;
+    if (v->model == SPECDEC__VOCAB_BPE && v->words->word == specdec__text_word_line)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
+                             v->words->name);
+    v->add_bos = v->words->add_bos != 0;
     return SPECDEC_OK;
 }
 
@@ -194,6 +207,8 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
         if (result)
             return result;
     }
+    if (v->words && v->words->add_bos == 2)
+        v->add_bos = 1;
     return SPECDEC_OK;
 }
 
@@ -255,12 +270,13 @@ static int specdec__vocab_space_inside(specdec__bytes text)
     return 0;
 }
 
-/* The byte that a token stands for on its own, -1: none. SPM: <0x41>; BPE: the one character that spells it. */
+/* The byte that a token stands for on its own, -1: none. Byte-level BPE: the one character that spells it; others:
+   <0x41>. */
 static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
 
-    if (!SPECDEC__VOCAB_IS_BPE(v->model))
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model))
         return specdec__vocab_byte_of(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
@@ -342,7 +358,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         if (text.size && specdec__vocab_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
-            (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BPE(v->model)) ||
+            (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
             specdec__vocab_find_spelled(v, text, NULL) >= 0)
             continue;
         if (!specdec__vocab_put(v->slots, v->slot_mask, specdec__vocab_hash_end(specdec__vocab_hash(0, text)), id + 1))
@@ -544,7 +560,9 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     int was_space = 1;
 
     if (SPECDEC__VOCAB_IS_BPE(v->model))
-        return v->words->word(text, length, v->words->digits);
+        length = specdec__words_first(v->words, text, length);
+    if (SPECDEC__VOCAB_IS_BYTES(v->model))
+        return length;
     if (!v->cuts_at_space)
         return length;
     while (at < length) {

@@ -7,6 +7,7 @@
 #include "vocabulary.h"
 #include "unicode.h"
 #include "words.h"
+#include "stages.h"
 #include "lookup.h"
 
 SPECDEC__FOR_SIZE
@@ -93,7 +94,7 @@ static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t k
         m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
 }
 
-/* Lays out the first symbols: characters for SPM, bytes for BPE. */
+/* Lays out the first symbols: bytes for byte-level BPE, else characters. */
 static void specdec__text_first_symbols(specdec__text_merger *m)
 {
     size_t n = m->run.length, at, size = 1, node;
@@ -102,7 +103,7 @@ static void specdec__text_first_symbols(specdec__text_merger *m)
         unsigned char byte = specdec__text_run_byte(&m->run, at);
         int32_t id;
 
-        if (SPECDEC__VOCAB_IS_BPE(m->v->model)) {
+        if (SPECDEC__VOCAB_IS_BYTES(m->v->model)) {
             id = m->v->byte_token[byte];
         } else {
             if (byte >= 0x80) {
@@ -156,7 +157,8 @@ static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, s
     for (pass = 0; pass < 2 && known; pass++)
         for (i = at; i < at + m->span[at]; i++) {
             spelled[0] = specdec__text_run_byte(&m->run, i);
-            size = bpe ? 1 : specdec__text_spell(m->v->model, spelled[0], spelled);
+            size = SPECDEC__VOCAB_IS_BYTES(m->v->model) ? 1
+                                                        : specdec__text_spell(m->v->model, spelled[0], spelled);
             for (j = 0; j < size; j++)
                 if (m->v->byte_token[spelled[j]] < 0)
                     known = 0;
@@ -184,7 +186,8 @@ static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const 
     specdec__text_merger m;
     size_t at, n = run->length;
 
-    if (v->words && v->words->whole_words) {
+    if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
+                     (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
         int32_t id = specdec__vocab_find(v, run, 0, n);
 
         if (id >= 0) {

@@ -9,21 +9,25 @@
 /* The tokenizers, by tokenizer.ggml.model. */
 enum {
     SPECDEC__VOCAB_SPM, /* "llama": sentencepiece BPE, best score first */
-    SPECDEC__VOCAB_BPE  /* "gpt2": byte-level BPE, lowest merge rank first */
+    SPECDEC__VOCAB_BPE, /* "gpt2": byte-level BPE, lowest merge rank first */
+    SPECDEC__VOCAB_BPE_OF_CHARACTERS /* "gemma4": BPE of characters, spelled as sentencepiece does */
 };
 
 #if defined(SPECDEC_NO_SPM) && defined(SPECDEC_NO_BPE)
 #error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
 #endif
 
-/* Is the tokenizer BPE? In a build with only one of the two the answer is a constant, and the compiler leaves out what
-   only the other one needs. */
+/* Is the tokenizer BPE? Do its tokens spell bytes, not characters? In a build with only one of the two the answer is a
+   constant, and the compiler leaves out what only the other one needs. */
 #if defined(SPECDEC_NO_SPM)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
+#define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
 #elif defined(SPECDEC_NO_BPE)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 0)
+#define SPECDEC__VOCAB_IS_BYTES(model) ((void)(model), 0)
 #else
-#define SPECDEC__VOCAB_IS_BPE(model) ((model) == SPECDEC__VOCAB_BPE)
+#define SPECDEC__VOCAB_IS_BPE(model) ((model) != SPECDEC__VOCAB_SPM)
+#define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
 #endif
 
 /* Token types as tokenizer.ggml.token_type has them. */
@@ -261,7 +265,7 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BPE(v->model) && specdec__vocab_byte_of(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }

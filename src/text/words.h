@@ -90,6 +90,17 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
     return end;
 }
 
+/* \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text: its bytes, 0 when there is none. */
+static size_t specdec__text_word_spaces(const unsigned char *text, size_t length)
+{
+    size_t end;
+
+    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
+        if (text[end - 1] == '\r' || text[end - 1] == '\n')
+            return end;
+    return specdec__text_white(text, length);
+}
+
 /* \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text: what is left when no
    letters begin it. slashes: [\r\n/]* */
 static size_t specdec__text_word_rest(const unsigned char *text, size_t length, size_t digits, int slashes)
@@ -104,10 +115,7 @@ static size_t specdec__text_word_rest(const unsigned char *text, size_t length, 
             end++;
         return end;
     }
-    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
-        if (text[end - 1] == '\r' || text[end - 1] == '\n')
-            return end;
-    return specdec__text_white(text, length);
+    return specdec__text_word_spaces(text, length);
 }
 
 /* [^\r\n\p{L}\p{N}]? at the beginning of a text: what letters may have before them, in bytes. */
@@ -130,39 +138,73 @@ static size_t specdec__text_word_modern(const unsigned char *text, size_t length
     return end > from ? end : specdec__text_word_rest(text, length, digits, 0);
 }
 
+/* First and last code points of the ranges of a class, in order. */
+typedef struct specdec__text_range {
+    uint32_t first, last;
+} specdec__text_range;
+
+/* Does a code point lie in one of count ranges? */
+static int specdec__text_in(const specdec__text_range *ranges, size_t count, uint32_t code)
+{
+    size_t i;
+
+    for (i = 0; i < count && code >= ranges[i].first; i++)
+        if (code <= ranges[i].last)
+            return 1;
+    return 0;
+}
+
+/* \p{Han} */
+static int specdec__text_is_han(const specdec__text_character *c)
+{
+    static const specdec__text_range han[] = {{0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005},
+        {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303B}, {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFA6D},
+        {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2EE5D},
+        {0x2F800, 0x2FA1D}, {0x30000, 0x3347F}};
+
+    return specdec__text_in(han, SPECDEC__COUNT(han), c->code);
+}
+/* May a character begin a word of cased letters, or go on with it? han: not if it is \p{Han}. */
+static int specdec__text_can(const specdec__text_character *c, int facts, int han)
+{
+    return c->facts & facts && !(han && specdec__text_is_han(c));
+}
+
 /* Where HEAD* TAIL+ ends that begins at a place; the place itself when there is none. */
-static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at)
+static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; c.cases & SPECDEC__TEXT_HEAD; c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_can(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
-        if (c.cases & SPECDEC__TEXT_TAIL)
+        if (c.facts & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, if no better one follows */
     }
-    for (; c.cases & SPECDEC__TEXT_TAIL; c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_can(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
 
 /* [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text: its bytes, 0 when there is
    none. The second one only ever meets upper case. */
-static size_t specdec__text_cased(const unsigned char *text, size_t length)
+static size_t specdec__text_cased(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from);
-    int mark = from && c.cases; /* it can be a word by itself */
+    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
+    int mark = from && c.facts & SPECDEC__TEXT_MARK; /* it can be a word by itself */
 
     if (end == from && !mark)
-        end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_can(&c, SPECDEC__TEXT_HEAD, han);
+             c = specdec__text_character_at(text, length, end))
+            end += (size_t)c.size;
     return end > from || mark ? end : 0;
 }
 
 /* These letters, and the rest with slashes (Tekken: digits 1). */
 static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length);
+    size_t end = specdec__text_cased(text, length, 0);
 
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
@@ -170,93 +212,10 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 /* The same where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters is a part of their word (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length);
+    size_t end = specdec__text_cased(text, length, 0);
 
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 1);
-}
-
-/* How a byte-level BPE cuts text into words, by tokenizer.ggml.pre. */
-typedef struct specdec__vocab_words {
-    const char *name;
-    specdec__text_word_function *word;
-    size_t digits;
-    int whole_words;   /* a word that is a token is never built from merges */
-    int add_bos;       /* the default for add_bos_token */
-} specdec__vocab_words;
-
-/* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4 and OLMo 2; "refact" Granite 3; "starcoder"
-   older ones; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later ones. */
-static const specdec__vocab_words specdec__vocab_words_known[] = {
-    {"gpt-2", specdec__text_word_gpt2, 0, 0, 0},
-    {"olmo", specdec__text_word_gpt2, 0, 0, 0},
-    {"exaone4", specdec__text_word_gpt2, 0, 0, 0},
-    {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0},
-    {"trillion", specdec__text_word_gpt2, 0, 0, 0},
-    {"llama-bpe", specdec__text_word_modern, 3, 1, 1},
-    {"llama3", specdec__text_word_modern, 3, 1, 1},
-    {"llama-v3", specdec__text_word_modern, 3, 1, 1},
-    {"falcon3", specdec__text_word_modern, 3, 1, 1},
-    {"pixtral", specdec__text_word_modern, 3, 1, 1},
-    {"midm-2.0", specdec__text_word_modern, 3, 1, 1},
-    {"smaug-bpe", specdec__text_word_modern, 3, 0, 0},
-    {"dbrx", specdec__text_word_modern, 3, 0, 0},
-    {"glm4", specdec__text_word_modern, 3, 0, 0},
-    {"chatglm-bpe", specdec__text_word_modern, 3, 0, 0},
-    {"qwen2", specdec__text_word_modern, 1, 0, 0},
-    {"deepseek-r1-qwen", specdec__text_word_modern, 1, 0, 0},
-    {"megrez", specdec__text_word_modern, 1, 0, 0},
-    {"gpt-4o", specdec__text_word_contracted, 3, 0, 0},
-    {"llama4", specdec__text_word_contracted, 3, 0, 0},
-    {"kanana2", specdec__text_word_contracted, 3, 0, 0},
-    {"tekken", specdec__text_word_cased, 1, 1, 1},
-    {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0},
-    {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0},
-    {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0},
-    {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
-    {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
-
-/* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
-   that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
-   tokenizer has made (or, for those of which no file was at hand, by a special one). Some have ways that are not
-   read: these are refused by name. */
-static const struct {
-    uint32_t merges, id;
-    const char *text, *words;
-} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
-                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
-                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
-                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
-                            {48872, 30000, "(\"+", "starcoder"},
-                            {48891, 30000, "tracing", "refact"},
-                            {50009, 0, "<|endoftext|>", "olmo"},
-                            {269443, 3, "[INST]", "tekken"},
-                            {100000, 100257, "<|endoftext|>", "dbrx"},
-                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
-                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
-                            {318088, 151329, "<|endoftext|>", "glm4"},
-                            {31757, 10000, "IGN", "deepseek-coder"}};
-
-/* The row with this name; NULL: there is none. */
-static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
-{
-    size_t i;
-
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
-            return &specdec__vocab_words_known[i];
-    return NULL;
-}
-
-/* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
-static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
-{
-    size_t i, least = specdec__name_far(name);
-    const char *nearest = "";
-
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
-    return nearest;
 }
 
 SPECDEC__FOR_SPEED

@@ -1,0 +1,529 @@
+/* =====================================================================================================================
+ * >>text/stages: pre-tokenizers of several stages, and the table of all pre-tokenizers.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../model/gguf.h"
+#include "unicode.h"
+#include "words.h"
+
+SPECDEC__FOR_SIZE
+
+/* Some tokenizers cut a text by one regular expression after the other: each cuts the pieces that the one before left
+   into what it matches and what lies between ("isolated", in the words of Hugging Face's tokenizers). A stage gives
+   the bytes of its match at the beginning of a text (length > 0), 0 when there is none there. */
+typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
+typedef struct specdec__text_stage {
+    specdec__text_match_function *match; /* NULL ends a list */
+    int kind;
+} specdec__text_stage;
+
+/* Of stages: EXACT: one character behind a match has a say in it; PLAIN: white space and one more; FAR: numbers, too;
+   CASED: letters, too; ENDS: as PLAIN, and where white space is no match, no part of it is. */
+enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__STAGE_CASED, SPECDEC__STAGE_ENDS };
+
+/* Whether a character belongs to a class. */
+typedef int specdec__text_class_function(const specdec__text_character *c);
+
+/* Where a run of characters of a class ends that begins at a place. */
+static size_t specdec__text_run_end(const unsigned char *text, size_t length, size_t at,
+                                    specdec__text_class_function *belongs)
+{
+    for (;;) {
+        const specdec__text_character c = specdec__text_character_at(text, length, at);
+
+        if (!c.size || !belongs(&c))
+            return at;
+        at += (size_t)c.size;
+    }
+}
+
+/* \s?X+, X being a class. */
+static size_t specdec__text_spaced_run(const unsigned char *text, size_t length, specdec__text_class_function *belongs)
+{
+    const specdec__text_character c = specdec__text_character_at(text, length, 0);
+    const size_t from = c.kind == SPECDEC__TEXT_SPACE ? (size_t)c.size : 0;
+    const size_t end = specdec__text_run_end(text, length, from, belongs);
+
+    return end > from ? end : from ? specdec__text_run_end(text, length, 0, belongs) : 0;
+}
+
+/* The classes. */
+static int specdec__text_is_letter(const specdec__text_character *c) { return c->kind == SPECDEC__TEXT_LETTER; }
+static int specdec__text_is_punctuation(const specdec__text_character *c)
+{
+    return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
+}
+static int specdec__text_is_sign(const specdec__text_character *c)
+{
+    return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
+}
+static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
+{
+    return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
+}
+/* [^\s\p{L}\p{M}\p{N}] */
+static int specdec__text_is_neither(const specdec__text_character *c)
+{
+    return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
+}
+static int specdec__text_is_latin(const specdec__text_character *c)
+{
+    return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
+}
+static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
+/* [\p{P}$+<=>^~|`] */
+static int specdec__text_is_falcons(const specdec__text_character *c)
+{
+    return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
+}
+/* What ends no word of Poro and Viking. */
+static int specdec__text_is_poros(const specdec__text_character *c)
+{
+    static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
+        {0x60C, 0x60C}, {0x6D4, 0x6D4}, {0x964, 0x964}, {0x2026, 0x2026}, {0x3001, 0x3002}, {0xFF0C, 0xFF0C}};
+
+    return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in(marks, SPECDEC__COUNT(marks), c->code);
+}
+/* Chinese characters and syllables of Japanese (DeepSeek V3), or of Korean and nearly all of Asia (DeepSeek LLM). */
+static int specdec__text_is_east_asian(const specdec__text_character *c)
+{
+    return (c->code >= 0x4E00 && c->code <= 0x9FA5) || (c->code >= 0x3040 && c->code <= 0x30FF);
+}
+static int specdec__text_is_asian(const specdec__text_character *c)
+{
+    return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
+}
+/* Letters with a case, and what DeepSeek LLM counts as punctuation. */
+static int specdec__text_is_llm_letter(const specdec__text_character *c)
+{
+    static const specdec__text_range letters[] = {
+    {0x41, 0x5a}, {0x61, 0x7a}, {0xb5, 0xb5}, {0xc0, 0xd6}, {0xd8, 0xf6}, {0xf8, 0x1ba}, {0x1bc, 0x1bf}, {0x1c4, 0x293},
+    {0x295, 0x2af}, {0x370, 0x373}, {0x376, 0x376}, {0x377, 0x377}, {0x37b, 0x37d}, {0x37f, 0x37f}, {0x386, 0x386},
+    {0x388, 0x38a}, {0x38c, 0x38c}, {0x38e, 0x3a1}, {0x3a3, 0x3f5}, {0x3f7, 0x481}, {0x48a, 0x52f}, {0x531, 0x556},
+    {0x10a0, 0x10c5}, {0x13a0, 0x13f5}, {0x13f8, 0x13fd}, {0x1c90, 0x1cba}, {0x1cbd, 0x1cbf}, {0x1d00, 0x1d2b},
+    {0x1d6b, 0x1d77}, {0x1d79, 0x1d9a}, {0x1e00, 0x1f15}, {0x1f18, 0x1f1d}, {0x1f20, 0x1f45}, {0x1f48, 0x1f4d},
+    {0x1f50, 0x1f57}, {0x1f59, 0x1f59}, {0x1f5b, 0x1f5b}, {0x1f5d, 0x1f5d}, {0x1f5f, 0x1f7d}, {0x1f80, 0x1fb4},
+    {0x1fb6, 0x1fbc}, {0x1fbe, 0x1fbe}, {0x1fc2, 0x1fc4}, {0x1fc6, 0x1fcc}, {0x1fd0, 0x1fd3}, {0x1fd6, 0x1fdb},
+    {0x1fe0, 0x1fec}, {0x1ff2, 0x1ff4}, {0x1ff6, 0x1ffc}, {0x2102, 0x2102}, {0x2107, 0x2107}, {0x210a, 0x2113},
+    {0x2115, 0x2115}, {0x2119, 0x211d}, {0x2124, 0x2124}, {0x2126, 0x2126}, {0x2128, 0x2128}, {0x212a, 0x212d},
+    {0x212f, 0x2134}, {0x2139, 0x2139}, {0x213c, 0x213f}, {0x2145, 0x2149}, {0x214e, 0x214e}, {0x2183, 0x2183},
+    {0x2184, 0x2184}, {0x2c00, 0x2c7b}, {0x2c7e, 0x2ce4}, {0x2ceb, 0x2cee}, {0x2cf2, 0x2cf2}, {0x2cf3, 0x2cf3},
+    {0xa640, 0xa66d}, {0xa680, 0xa69b}, {0xa722, 0xa76f}, {0xa771, 0xa787}, {0xa78b, 0xa78e}, {0xab70, 0xabbf},
+    {0xfb00, 0xfb06}, {0xfb13, 0xfb17}, {0xff21, 0xff3a}, {0xff41, 0xff5a}, {0x10400, 0x1044f}, {0x104b0, 0x104d3},
+    {0x104d8, 0x104fb}, {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2}, {0x118a0, 0x118df}, {0x1e900, 0x1e943}};
+
+    return specdec__text_in(letters, SPECDEC__COUNT(letters), c->code);
+}
+static int specdec__text_is_llm_sign(const specdec__text_character *c)
+{
+    static const specdec__text_range signs[] = {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002},
+                                                {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
+
+    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+}
+
+/* The stages, as regular expressions in order of their functions. */
+#define SPECDEC__TEXT_STAGE(name, expression) \
+    static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
+/* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
+SPECDEC__TEXT_STAGE(newline, length && (text[0] == '\r' || text[0] == '\n'))
+SPECDEC__TEXT_STAGE(number, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
+SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
+SPECDEC__TEXT_STAGE(numbers, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
+/* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
+SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run(text, length, specdec__text_is_letter))
+SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run(text, length, specdec__text_is_punctuation))
+SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcons))
+SPECDEC__TEXT_STAGE(llm_letters, specdec__text_spaced_run(text, length, specdec__text_is_llm_letter))
+SPECDEC__TEXT_STAGE(llm_signs, specdec__text_spaced_run(text, length, specdec__text_is_llm_sign))
+SPECDEC__TEXT_STAGE(trailing, specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
+/* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
+SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
+SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
+/* Words of one expression: GPT-2's, Llama 3's with numbers of any length, GPT-4o's with numbers of one or three. */
+SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
+SPECDEC__TEXT_STAGE(modern, specdec__text_word_modern(text, length, SIZE_MAX))
+SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_contracted(text, length, 1))
+SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_contracted(text, length, 3))
+
+/* [0-9]{3} */
+static size_t specdec__text_stage_triple(const unsigned char *text, size_t length)
+{
+    size_t at;
+
+    for (at = 0; at < 3 && at < length && text[at] >= '0' && text[at] <= '9'; at++) {
+    }
+    return at == 3 ? 3 : 0;
+}
+
+/*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
+static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
+{
+    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poros);
+
+    return end > from ? end : 0;
+}
+
+/* A run of Korean letters, of signs of Chinese texts, of Bopomofo, or of Chinese and Japanese letters (Youtu). */
+static int specdec__text_is_korean(const specdec__text_character *c)
+{
+    return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
+}
+static int specdec__text_is_youtu_sign(const specdec__text_character *c)
+{
+    static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
+        {0x3001, 0x303F}, {0xFE30, 0xFE4F}, {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C}, {0xFF1A, 0xFF1B}};
+
+    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+}
+static int specdec__text_is_bopomofo(const specdec__text_character *c)
+{
+    return c->code >= 0x3105 && c->code <= 0x312F;
+}
+static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
+{
+    static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
+                                                             specdec__text_is_bopomofo, specdec__text_is_east_asian};
+    size_t i, end = 0;
+
+    for (i = 0; i < 4 && !end; i++)
+        end = specdec__text_run_end(text, length, 0, classes[i]);
+    return end;
+}
+
+/* [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+   (DeepSeek V3). */
+static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
+{
+    const specdec__text_character c = specdec__text_character_at(text, length, 0);
+    const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
+    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_run_end(text, length, from,
+                                                                                        specdec__text_is_latin);
+
+    if (from && end > from)
+        return end;
+    from = bare ? 0 : (size_t)c.size;
+    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+        return end;
+    from = text[0] == ' ';
+    end = specdec__text_run_end(text, length, from, specdec__text_is_sign);
+    if (end > from)
+        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+    return specdec__text_word_spaces(text, length);
+}
+
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|
+   \s+(?!\S)|\s+ (Qwen 3.5). */
+static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length, size_t digits)
+{
+    const specdec__text_character c = specdec__text_character_at(text, length, 0);
+    size_t from = specdec__text_before_letters(c), end = specdec__text_contraction(text, length, 1);
+
+    if (end)
+        return end;
+    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+        return end;
+    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    if (end)
+        return end;
+    from = text[0] == ' ';
+    end = specdec__text_run_end(text, length, from, specdec__text_is_neither);
+    if (end > from)
+        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+    return specdec__text_word_spaces(text, length);
+}
+
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
+   Qwen 2's words, but no line ends behind signs. */
+static size_t specdec__text_word_seed(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t end = specdec__text_word_modern(text, length, digits);
+
+    while (end > 1 && specdec__text_character_at(text, length, text[0] == ' ').kind == SPECDEC__TEXT_OTHER &&
+           (text[end - 1] == '\r' || text[end - 1] == '\n'))
+        end--;
+    return end;
+}
+
+/* [^\n]+|\n+ (Gemma 4). */
+static size_t specdec__text_word_line(const unsigned char *text, size_t length, size_t digits)
+{
+    const unsigned char *end = (const unsigned char *)memchr(text, '\n', length);
+    size_t at = 0;
+
+    (void)digits;
+    if (text[0] != '\n')
+        return end ? (size_t)(end - text) : length;
+    while (at < length && text[at] == '\n')
+        at++;
+    return at;
+}
+
+/* How many of a run of numbers stand before its last threes. A run longer than this is cut from its beginning. */
+#define SPECDEC__TEXT_LONGEST_NUMBER 192
+static size_t specdec__text_before_threes(const unsigned char *text, size_t length, size_t *count)
+{
+    size_t at = 0, next;
+
+    for (*count = 0; *count < SPECDEC__TEXT_LONGEST_NUMBER; ++*count, at = next) {
+        next = specdec__text_skip(text, length, at, SPECDEC__TEXT_NUMBER, 1);
+        if (next == at)
+            break;
+    }
+    return *count % 3;
+}
+
+/* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): numbers in threes from their end, where no letter follows. */
+static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
+{
+    size_t count, first = specdec__text_before_threes(text, length, &count), end;
+    specdec__text_character c;
+
+    if (!count)
+        return 0;
+    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, count);
+    c = specdec__text_character_at(text, length, end);
+    if (c.kind == SPECDEC__TEXT_LETTER || c.facts & SPECDEC__TEXT_MARK || c.code == '_')
+        return 0;
+    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
+}
+
+/* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): the same, whatever follows. */
+static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
+{
+    size_t count, first = specdec__text_before_threes(text, length, &count);
+
+    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
+}
+
+/* The first piece that a stage leaves of a text: its match, or what lies before one. *exact becomes 1 when its end is
+   one whatever follows the text. */
+static size_t specdec__text_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
+                                  int *exact)
+{
+    size_t at = 0, size = 0, seen;
+
+    while (at < length) {
+        specdec__text_character c;
+
+        size = stage->match(text + at, length - at);
+        if (size)
+            break;
+        c = specdec__text_character_at(text, length, at);
+        if (c.kind == SPECDEC__TEXT_SPACE && stage->kind == SPECDEC__STAGE_ENDS)
+            at = specdec__text_skip(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
+        else
+            at += (size_t)c.size;
+    }
+    if (!size || stage->kind == SPECDEC__STAGE_ENDS)
+        return at ? at : size;
+    seen = at + (stage->kind == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
+    if (seen <= length && (at || stage->kind == SPECDEC__STAGE_EXACT || stage->kind == SPECDEC__STAGE_FAR))
+        *exact = 1; /* whether there is a match is known from three characters */
+    return at ? at : size;
+}
+
+/* The first word of a text (length > 0): its first piece behind all stages. As a text may be long and its first stage
+   match nowhere, only a beginning of it is looked at first. No expression looks further than to the first character
+   behind a word that is no white space (nor, where these count, a number or a letter). */
+static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
+{
+    size_t window, limit, end, at;
+    int i, exact, far = 0, cased = 0;
+
+    for (window = 16;; window = specdec__size_multiply(window, 2)) {
+        limit = window < length ? window : length;
+        for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
+            end = specdec__text_piece(stages + i, text, end, &exact);
+            far |= stages[i].kind == SPECDEC__STAGE_FAR;
+            cased |= stages[i].kind == SPECDEC__STAGE_CASED;
+        }
+        if (limit == length || exact)
+            return end;
+        for (at = end; at + 4 <= limit;) {
+            const specdec__text_character c = specdec__text_character_at(text, limit, at);
+
+            if (c.kind != SPECDEC__TEXT_SPACE && !(far && c.kind == SPECDEC__TEXT_NUMBER) &&
+                !(cased && c.facts & SPECDEC__TEXT_HEAD))
+                return end;
+            at += (size_t)c.size;
+        }
+    }
+}
+
+/* \p{Han}+ or GPT-4o's words of other characters, without slashes behind signs (Kimi K2). */
+static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t end = specdec__text_run_end(text, length, 0, specdec__text_is_han);
+
+    if (end)
+        return end;
+    end = specdec__text_cased(text, length, 1);
+    return end ? end + specdec__text_contraction(text + end, length - end, 1)
+               : specdec__text_word_rest(text, length, digits, 0);
+}
+
+/* The stages of pre-tokenizers. */
+#define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
+static const specdec__text_stage specdec__text_deepseek_llm[] = {
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
+    SPECDEC__STAGE(trailing, ENDS), SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
+static const specdec__text_stage specdec__text_deepseek_coder[] = {
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(letters, EXACT), SPECDEC__STAGE(punctuation, EXACT),
+    SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
+static const specdec__text_stage specdec__text_deepseek_v3[] = {
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(v3, PLAIN), {NULL, 0}};
+static const specdec__text_stage specdec__text_falcon[] = {
+    SPECDEC__STAGE(falcons, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(triple, EXACT), {NULL, 0}};
+static const specdec__text_stage specdec__text_minicpm5[] = {
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(modern, PLAIN), {NULL, 0}};
+static const specdec__text_stage specdec__text_youtu[] = {
+    SPECDEC__STAGE(youtu, EXACT), SPECDEC__STAGE(gpt4o_1, CASED), {NULL, 0}};
+static const specdec__text_stage specdec__text_tiny_aya[] = {
+    SPECDEC__STAGE(threes, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
+static const specdec__text_stage specdec__text_superbpe[] = {
+    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(groups, FAR), {NULL, 0}};
+static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EXACT), {NULL, 0}};
+static const specdec__text_stage specdec__text_viking[] = {
+    SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
+
+/* Words that are never built from merges when they are tokens: none, all, those of line ends. */
+enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
+
+/* How BPE cuts text into words, by tokenizer.ggml.pre. */
+typedef struct specdec__vocab_words {
+    const char *name;
+    specdec__text_word_function *word;
+    size_t digits;
+    int whole_words;   /* SPECDEC__WORDS_... */
+    int add_bos;       /* the default for add_bos_token; 2: whatever the file says */
+    const specdec__text_stage *stages; /* not NULL: in place of word */
+} specdec__vocab_words;
+
+/* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4 and OLMo 2; "refact" Granite 3; "starcoder"
+   older ones; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later ones. */
+static const specdec__vocab_words specdec__vocab_words_known[] = {
+    {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"trillion", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"llama-bpe", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"llama3", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"llama-v3", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"falcon3", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"pixtral", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"midm-2.0", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"smaug-bpe", specdec__text_word_modern, 3, 0, 0, NULL},
+    {"dbrx", specdec__text_word_modern, 3, 0, 0, NULL},
+    {"glm4", specdec__text_word_modern, 3, 0, 0, NULL},
+    {"chatglm-bpe", specdec__text_word_modern, 3, 0, 0, NULL},
+    {"qwen2", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"deepseek-r1-qwen", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"megrez", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"gpt-4o", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"llama4", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"kanana2", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"tekken", specdec__text_word_cased, 1, 1, 1, NULL},
+    {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"refact", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"command-r", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"codeshell", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"mellum2", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"phi-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"mpt", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"jais", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"mellum", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"gigachat", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"granite-docling", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"lfm2", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"falcon-h1", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"hunyuan", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"solar-open", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"stablelm2", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"grok-2", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"kormo", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"bailingmoe", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"bailingmoe2", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"llada-moe", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"qwen35", specdec__text_word_qwen35, 1, 0, 0, NULL},
+    {"seed-coder", specdec__text_word_seed, 1, 0, 0, NULL},
+    {"minimax-m2", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"talkie", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"kimi-k2", specdec__text_word_kimi, 3, 0, 0, NULL},
+    {"gemma4", specdec__text_word_line, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
+    {"deepseek-llm", NULL, 0, 0, 0, specdec__text_deepseek_llm},
+    {"deepseek-coder", NULL, 0, 0, 0, specdec__text_deepseek_coder},
+    {"deepseek-v3", NULL, 0, 0, 0, specdec__text_deepseek_v3},
+    {"hunyuan-dense", NULL, 0, 0, 0, specdec__text_deepseek_v3},
+    {"joyai-llm", NULL, 0, 0, 0, specdec__text_deepseek_v3},
+    {"hy_v4", NULL, 0, 0, 0, specdec__text_deepseek_v3},
+    {"falcon", NULL, 0, 0, 0, specdec__text_falcon},
+    {"minicpm5", NULL, 0, 1, 0, specdec__text_minicpm5},
+    {"youtu", NULL, 0, 1, 0, specdec__text_youtu},
+    {"tiny_aya", NULL, 0, 0, 0, specdec__text_tiny_aya},
+    {"cohere2moe", NULL, 0, 0, 0, specdec__text_tiny_aya},
+    {"superbpe", NULL, 0, 0, 0, specdec__text_superbpe},
+    {"poro-chat", NULL, 0, 0, 0, specdec__text_poro},
+    {"bloom", NULL, 0, 0, 0, specdec__text_poro},
+    {"gpt3-finnish", NULL, 0, 0, 0, specdec__text_poro},
+    {"viking", NULL, 0, 0, 0, specdec__text_viking}};
+
+/* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
+   that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
+   tokenizer has made (or, for those of which no file was at hand, by a special one). Some have ways that are not
+   read: these are refused by name. */
+static const struct {
+    uint32_t merges, id;
+    const char *text, *words;
+} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
+                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
+                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
+                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
+                            {48872, 30000, "(\"+", "starcoder"},
+                            {48891, 30000, "tracing", "refact"},
+                            {50009, 0, "<|endoftext|>", "olmo"},
+                            {269443, 3, "[INST]", "tekken"},
+                            {100000, 100257, "<|endoftext|>", "dbrx"},
+                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
+                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
+                            {318088, 151329, "<|endoftext|>", "glm4"},
+                            {31757, 10000, "IGN", "deepseek-coder"}};
+
+/* Bytes of the first word of a text (length > 0). */
+static size_t specdec__words_first(const specdec__vocab_words *words, const unsigned char *text, size_t length)
+{
+    return words->stages ? specdec__text_word_staged(words->stages, text, length)
+                         : words->word(text, length, words->digits);
+}
+
+/* The row with this name; NULL: there is none. */
+static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
+            return &specdec__vocab_words_known[i];
+    return NULL;
+}
+
+/* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
+static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
+{
+    size_t i, least = specdec__name_far(name);
+    const char *nearest = "";
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+    return nearest;
+}
+
+SPECDEC__FOR_SPEED
