@@ -97,7 +97,7 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
+     >>text/ vocabulary unicode words stages lookup load merge tokenize decode stop template template_run chat
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
@@ -1151,6 +1151,9 @@ typedef struct specdec_type {
 /* The type of a number or a name. Returns 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
 SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
+/* The same of a type that files may have and that is not read (bytes 0: its size is not known). Returns the name of the
+   nearest one that is read; NULL: it is read itself, or not known. */
+SPECDEC_DEF const char *specdec_type_not_read(uint32_t number, specdec_type *type);
 
 /* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
@@ -3969,7 +3972,7 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
 
 /* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
-                                                         float *minimum)
+                                                           float *minimum)
 {
     const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
     int i;
@@ -3999,7 +4002,7 @@ SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count,
 
 /* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
-                                                         float *minimum)
+                                                           float *minimum)
 {
     const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
     int i;
@@ -5432,8 +5435,9 @@ typedef struct specdec__kernels {
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
-    /* The same of two panels with four columns and more, where that is faster; else NULL. */
-    specdec__pair_function *pair[SPECDEC__TYPE_COUNT];
+    /* The same of two panels with four columns and more, by granule (16, 32), and for which types that is faster. */
+    specdec__pair_function *pair[2];
+    uint64_t paired;
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */
@@ -7781,7 +7785,7 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         (void)panels; \
         specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 0, tiles, blocks, x, block, column, count, sums); \
     }
-/* fused: of types that are often seen. */
+/* fused: of types that are often seen; of those of one, two and four bits: 2. */
 #define SPECDEC__AVX2_MULTIPLIES(isa, vnni, fused, kind_q4_0, kind_q4_k) \
     SPECDEC__AVX2_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
     SPECDEC__AVX2_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
@@ -7801,11 +7805,11 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, 2) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, NVFP4, 16, 0) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, fused) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, fused) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, 2) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, 2) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, 2) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \
@@ -10693,6 +10697,93 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
     }
 }
 
+/* Blocks of 32 values that lie in a block of a type of few bits. */
+SPECDEC__INLINE int specdec__neon_parts_of(int type)
+{
+    return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
+}
+
+/* Where the file's block begins in which block b of 32 values lies, of a type of few bits. */
+SPECDEC__INLINE const unsigned char *specdec__neon_own(int type, const unsigned char *tile, int b)
+{
+    const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
+                         : type == SPECDEC__TYPE_Q2_0  ? SPECDEC__TILE_BYTES(q2_0)
+                         : type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_BYTES(tq2_0)
+                                                       : SPECDEC__TILE_BYTES(mxfp4);
+
+    return tile + (size_t)(b / specdec__neon_parts_of(type)) * bytes;
+}
+
+/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part:
+   which 32 values of it. */
+SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
+{
+    const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
+    const unsigned char *at = own + row * 4;
+    int i;
+
+    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, crumbs) + part * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, crumbs) + part / 4 * 512
+                                        : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        const int line = type == SPECDEC__TYPE_Q1_0    ? 0
+                         : type == SPECDEC__TYPE_Q2_0  ? i / 4
+                         : type == SPECDEC__TYPE_TQ2_0 ? i
+                                                       : i % 4;
+        const int right = type == SPECDEC__TYPE_Q1_0    ? i - 1
+                          : type == SPECDEC__TYPE_Q2_0  ? i % 4 * 2
+                          : type == SPECDEC__TYPE_TQ2_0 ? part % 4 * 2
+                                                        : i / 4 * 4;
+        const uint8x16_t packed = vld1q_u8(at + line * 64);
+
+        if (type == SPECDEC__TYPE_MXFP4)
+            q[i] = vqtbl1q_s8(vld1q_s8(specdec__quant_fp4_values),
+                              right ? vshrq_n_u8(packed, 4) : vandq_u8(packed, vdupq_n_u8(15)));
+        else
+            q[i] = vreinterpretq_s8_u8(vandq_u8(vshlq_u8(packed, vdupq_n_s8((int8_t)-right)), mask));
+    }
+}
+
+/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_power. */
+SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
+{
+    if (type == SPECDEC__TYPE_MXFP4) {
+        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
+        const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes)))), one = vdupq_n_s32(1);
+        const int32x4_t small = vshlq_s32(vdupq_n_s32(0x00200000), vminq_s32(e, one));
+
+        return vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), small));
+    }
+    return specdec__neon_load_f16x4(own + row * 2 +
+                                    (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
+}
+
+/* Unpacks blocks of a type of few bits. */
+SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char *tile, int blocks,
+                                                   specdec__panel *panel)
+{
+    const int8x16_t bias = vdupq_n_s8(type == SPECDEC__TYPE_MXFP4 ? 0 : 1);
+    int b, quad, i;
+
+    SPECDEC__NEON_WIDE(panel) = 0;
+    for (b = 0; b < blocks; b++) {
+        const unsigned char *own = specdec__neon_own(type, tile, b);
+
+        for (quad = 0; quad < 4; quad++) {
+            int8x16_t q[8];
+
+            specdec__neon_few_bits(type, own, b % specdec__neon_parts_of(type), quad * 4, q);
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++)
+                q[i] = vsubq_s8(q[i], bias);
+            specdec__neon_put_codes(panel, b, quad, q, 32, 0);
+            vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_few_bits_scale(type, own, quad * 4));
+        }
+    }
+}
+
 /* Prefetches as many bytes as these blocks have, so much further on: behind a tile usually stands the next one. */
 #define SPECDEC__NEON_AHEAD 4096
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
@@ -10738,6 +10829,10 @@ SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_k(tile, blocks, panel, 1))
 SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_6k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(iq4_nl, 0, 0, 0, specdec__quant_iq4_values)
 SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q1_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q1_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q2_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(tq2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_TQ2_0, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(mxfp4, specdec__neon_unpack_few_bits(SPECDEC__TYPE_MXFP4, tile, blocks, panel))
 
 /* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
    those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
@@ -10763,7 +10858,7 @@ enum {
 #define SPECDEC__DOTPROD_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) \
     | (uint64_t)(minimum) << (number)
 #define SPECDEC__DOTPROD_BIAS(number, name, block, bytes, granule, bits, minimum, ...) \
-    case number: return (minimum) || (bits) == 8 ? 0 : (1 << (bits)) / 2;
+    case number: return (bits) == 0 || (bits) == 8 ? 0 : specdec__quant_bias(bits, minimum);
 #define SPECDEC__DOTPROD_SPAN(number, name, block, bytes, ...) \
     case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
@@ -10814,9 +10909,21 @@ SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
+/* Types of one or two bits, and those and MXFP4: see specdec__neon_few_bits. */
+SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
+{
+    return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
+}
+SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
+{
+    return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
+}
+
 /* What was added to codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
+    if (type == SPECDEC__TYPE_MXFP4)
+        return 0; /* they come from a table */
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BIAS)
     default: return 0;
@@ -10827,7 +10934,8 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
    unsigned codes; of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
 SPECDEC__INLINE int specdec__dotprod_surplus(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0                                 ? 32 * 8
+    return specdec__dotprod_is_two_bits(type)                         ? 32
+           : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
            : type == SPECDEC__TYPE_Q3_K                               ? 16 * 4
            : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128
                                                                       : 0;
@@ -11270,6 +11378,24 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     }
 }
 
+/* The same of block b of a type of few bits. */
+SPECDEC__INLINE void specdec__dotprod_take_few_bits(int type, const specdec__dotprod_run *run, int b, int row,
+                                                    specdec__dotprod_rows *rows)
+{
+    const unsigned char *own = specdec__neon_own(type, run->tile, b);
+    const int part = b % specdec__neon_parts_of(type);
+    uint8x16_t ones;
+
+    specdec__neon_few_bits(type, own, part, row, rows->codes);
+    if (type == SPECDEC__TYPE_Q1_0) { /* codes are twice the bits */
+        ones = vcntq_u8(vld1q_u8(own + SPECDEC__TILE_AT(q1_0, bits) + part * 64 + row * 4));
+        rows->sums[0] = vreinterpretq_s8_u8(vaddq_u8(ones, ones));
+    } else {
+        rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+    }
+    rows->scale[0] = specdec__neon_few_bits_scale(type, own, row);
+}
+
 /* Four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
 SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotprod_run *run, int b, int row,
                                                  specdec__dotprod_rows *rows)
@@ -11322,6 +11448,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
         specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
         specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
+    else if (specdec__dotprod_is_few_bits(type))
+        specdec__dotprod_take_few_bits(type, run, b, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
     else
@@ -11865,6 +11993,10 @@ SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_3
 SPECDEC__DOTPROD_PLAINLY(IQ2_XXS, specdec__neon_unpack_iq2_xxs, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(IQ2_XS, specdec__neon_unpack_iq2_xs, specdec__dotprod_dot_16)
 SPECDEC__DOTPROD_PLAINLY(IQ2_S, specdec__neon_unpack_iq2_s, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(MXFP4, specdec__neon_unpack_mxfp4, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q1_0, specdec__neon_unpack_q1_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q2_0, specdec__neon_unpack_q2_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(TQ2_0, specdec__neon_unpack_tq2_0, specdec__dotprod_dot_32)
 
 /* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through, tiles
    with wild scales by plainly. */
@@ -11911,7 +12043,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
     X(Q4_0, through, through) X(Q8_0, through, through) X(Q4_K, through, plainly) X(Q6_K, through, plainly) \
     X(Q4_1, plainly, plainly) X(Q5_0, plainly, plainly) X(Q5_1, plainly, plainly) X(Q5_K, plainly, plainly) \
     X(Q2_K, plainly, plainly) X(Q3_K, plainly, plainly) X(IQ4_NL, plainly, plainly) X(IQ4_XS, plainly, plainly) \
-    X(IQ2_XXS, plainly, plainly) X(IQ2_XS, plainly, plainly) X(IQ2_S, plainly, plainly)
+    X(IQ2_XXS, plainly, plainly) X(IQ2_XS, plainly, plainly) X(IQ2_S, plainly, plainly) \
+    X(MXFP4, plainly, plainly) X(Q1_0, plainly, plainly) X(Q2_0, plainly, plainly) X(TQ2_0, plainly, plainly)
 #define SPECDEC__DOTPROD_MULTIPLY(name, through, plainly) \
     SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
                                                                   specdec__panel *panels, const specdec__columns *x, \
@@ -13508,8 +13641,13 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
-    SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
-                                                                                    : specdec__avx512_pair_32);
+    if (SPECDEC__HAS(number)) { \
+        table->paired |= UINT64_C(1) << SPECDEC__TYPE_##number; \
+        if (specdec__x86_granule(SPECDEC__TYPE_##number) == 16) \
+            table->pair[0] = specdec__avx512_pair_16; \
+        else \
+            table->pair[1] = specdec__avx512_pair_32; \
+    }
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
@@ -13572,7 +13710,8 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
-    specdec__pair_function *pair = SPECDEC__READINGS ? kernels->pair[type->number] : NULL;
+    specdec__pair_function *pair =
+        SPECDEC__READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
     size_t at, ahead;
     int from, run, t, i;
@@ -13809,6 +13948,10 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
     SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
     SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
+    SPECDEC__ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
+    SPECDEC__ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
+    SPECDEC__ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
     SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
 }
 
@@ -14609,21 +14752,25 @@ SPECDEC__FOR_SPEED
 /* The tokenizers, by tokenizer.ggml.model. */
 enum {
     SPECDEC__VOCAB_SPM, /* "llama": sentencepiece BPE, best score first */
-    SPECDEC__VOCAB_BPE  /* "gpt2": byte-level BPE, lowest merge rank first */
+    SPECDEC__VOCAB_BPE, /* "gpt2": byte-level BPE, lowest merge rank first */
+    SPECDEC__VOCAB_BPE_OF_CHARACTERS /* "gemma4": BPE of characters, spelled as sentencepiece does */
 };
 
 #if defined(SPECDEC_NO_SPM) && defined(SPECDEC_NO_BPE)
 #error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
 #endif
 
-/* Is the tokenizer BPE? In a build with only one of the two the answer is a constant, and the compiler leaves out what
-   only the other one needs. */
+/* Is the tokenizer BPE? Do its tokens spell bytes, not characters? In a build with only one of the two the answer is a
+   constant, and the compiler leaves out what only the other one needs. */
 #if defined(SPECDEC_NO_SPM)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
+#define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
 #elif defined(SPECDEC_NO_BPE)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 0)
+#define SPECDEC__VOCAB_IS_BYTES(model) ((void)(model), 0)
 #else
-#define SPECDEC__VOCAB_IS_BPE(model) ((model) == SPECDEC__VOCAB_BPE)
+#define SPECDEC__VOCAB_IS_BPE(model) ((model) != SPECDEC__VOCAB_SPM)
+#define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
 #endif
 
 /* Token types as tokenizer.ggml.token_type has them. */
@@ -14861,7 +15008,7 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BPE(v->model) && specdec__vocab_byte_of(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
@@ -14932,128 +15079,177 @@ enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC_
 /* What the classes of the table below are: a kind, and where in a word such a character may stand. HEAD is the upper
    case part, [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL is the lower case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. */
 enum { SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2 };
-enum { SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_TURNS }; /* TURNS: upper, lower, upper ... */
+enum { SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8, SPECDEC__TEXT_SYMBOL = 16 }; /* which others: M, P, S */
+enum { SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_STOP, SPECDEC__TEXT_SIGN,
+       SPECDEC__TEXT_TURNS }; /* STOP: punctuation; SIGN: a symbol; TURNS: upper, lower, upper ... */
 
 static const struct {
-    unsigned char kind, cases;
+    unsigned char kind, facts;
 } specdec__text_class_facts[] = {{SPECDEC__TEXT_OTHER, 0},
                                  {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* no case */
                                  {SPECDEC__TEXT_NUMBER, 0},
                                  {SPECDEC__TEXT_SPACE, 0},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* a mark */
+                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
                                  {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL}};
+                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL},
+                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
+                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
 
-/* Runs of characters of one class: specdec__text_runs has (length - 1) << 3 | class, or for 32 characters and more
-   31 << 3 | class and two bytes of length - 32; specdec__text_marks says where every 64th run begins. */
+/* Runs of characters of one class: specdec__text_runs has (length - 1) << 4 | class, or for 16 characters and more
+   15 << 4 | class and two bytes of length - 16; specdec__text_marks says where every 64th run begins. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const unsigned char specdec__text_runs[] = {
-    64, 35, 136, 3, 112, 74, 48, 205, 40, 206, 72, 3, 200, 3, 64, 1, 48, 10, 0, 6, 16, 2, 1, 0, 18, 0, 181, 0, 53, 190,
-    0, 62, 255, 24, 0, 6, 127, 6, 255, 15, 0, 47, 14, 5, 39, 5, 6, 21, 14, 29, 6, 13, 6, 21, 22, 13, 6, 5, 55, 31, 6, 5,
-    6, 13, 6, 13, 39, 5, 14, 1, 5, 22, 25, 13, 6, 13, 6, 5, 143, 6, 143, 6, 5, 39, 5, 255, 28, 0, 46, 13, 6, 13, 14, 5,
-    6, 21, 79, 254, 36, 0, 9, 206, 137, 24, 89, 104, 33, 48, 1, 0, 1, 128, 252, 80, 0, 31, 1, 0, 5, 6, 8, 1, 22, 0, 5,
-    40, 5, 0, 21, 0, 5, 0, 13, 6, 133, 0, 69, 254, 3, 0, 5, 14, 21, 22, 191, 30, 5, 6, 0, 5, 6, 13, 14, 253, 19, 0, 254,
-    16, 0, 255, 2, 0, 0, 52, 255, 23, 0, 111, 6, 255, 64, 0, 0, 253, 6, 0, 8, 1, 40, 254, 9, 0, 56, 252, 13, 0, 0, 4, 0,
-    12, 0, 12, 0, 4, 56, 209, 24, 25, 224, 84, 32, 249, 11, 0, 164, 74, 24, 9, 4, 249, 67, 0, 0, 1, 52, 8, 44, 9, 12, 0,
-    28, 9, 74, 17, 8, 1, 120, 1, 4, 233, 212, 8, 249, 57, 0, 84, 1, 104, 74, 249, 1, 0, 68, 9, 24, 1, 8, 4, 8, 169, 28,
-    1, 68, 1, 20, 1, 36, 136, 193, 20, 24, 81, 32, 185, 0, 49, 48, 68, 249, 10, 0, 188, 0, 252, 1, 0, 249, 22, 0, 20, 1,
-    140, 1, 52, 73, 12, 8, 74, 0, 121, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 1, 16, 25, 8, 4, 1, 52, 8, 12, 8, 20, 1, 56,
-    4, 24, 9, 0, 17, 12, 8, 74, 9, 8, 42, 8, 1, 0, 4, 8, 20, 0, 41, 24, 9, 8, 169, 0, 49, 0, 9, 0, 9, 0, 9, 8, 4, 0, 36,
-    24, 12, 8, 20, 16, 4, 48, 25, 0, 1, 48, 74, 12, 17, 4, 80, 20, 0, 65, 0, 17, 0, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1,
-    60, 0, 20, 0, 20, 8, 1, 112, 9, 12, 8, 74, 64, 1, 44, 0, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1, 52,
-    8, 12, 8, 20, 48, 20, 24, 9, 0, 17, 12, 8, 74, 0, 1, 42, 72, 4, 1, 0, 41, 16, 17, 0, 25, 16, 9, 0, 1, 0, 9, 16, 9,
-    16, 17, 16, 89, 24, 36, 16, 20, 0, 28, 8, 1, 40, 4, 104, 98, 96, 36, 57, 0, 17, 0, 177, 0, 121, 8, 4, 1, 52, 0, 20,
-    0, 28, 48, 12, 0, 17, 0, 9, 8, 9, 12, 8, 74, 56, 50, 0, 1, 20, 0, 57, 0, 17, 0, 177, 0, 73, 0, 33, 8, 4, 1, 52, 0,
-    20, 0, 28, 48, 12, 32, 17, 0, 9, 12, 8, 74, 0, 9, 4, 88, 28, 65, 0, 17, 0, 249, 9, 0, 12, 1, 52, 0, 20, 0, 28, 1,
-    32, 17, 4, 50, 17, 12, 8, 146, 0, 41, 0, 20, 0, 137, 16, 185, 0, 65, 0, 1, 8, 49, 16, 4, 24, 44, 0, 4, 0, 60, 40,
-    74, 8, 12, 96, 249, 16, 0, 4, 9, 52, 32, 49, 60, 0, 74, 248, 7, 0, 9, 0, 1, 0, 33, 0, 185, 0, 1, 0, 73, 4, 9, 68, 1,
-    8, 33, 0, 1, 0, 52, 0, 74, 8, 25, 248, 0, 0, 1, 176, 12, 40, 154, 0, 4, 0, 4, 0, 4, 24, 12, 57, 0, 249, 4, 0, 24,
-    156, 0, 12, 33, 84, 0, 252, 4, 0, 64, 4, 248, 25, 0, 249, 11, 0, 156, 1, 74, 40, 41, 28, 25, 20, 1, 20, 9, 52, 17,
-    28, 97, 92, 1, 4, 74, 28, 8, 253, 6, 0, 0, 5, 32, 5, 8, 254, 11, 0, 0, 1, 22, 249, 41, 1, 0, 25, 8, 49, 0, 1, 0, 25,
-    8, 249, 9, 0, 0, 25, 8, 249, 1, 0, 0, 25, 8, 49, 0, 1, 0, 25, 8, 113, 0, 249, 25, 0, 0, 25, 8, 249, 35, 0, 8, 20,
-    64, 154, 16, 121, 120, 253, 54, 0, 8, 46, 16, 249, 76, 2, 8, 129, 3, 201, 32, 249, 43, 0, 16, 18, 57, 48, 137, 28,
-    64, 145, 20, 80, 137, 12, 88, 97, 0, 17, 0, 12, 88, 249, 20, 0, 252, 0, 0, 16, 1, 24, 1, 4, 8, 74, 40, 74, 128, 20,
-    0, 4, 74, 40, 249, 57, 0, 48, 33, 12, 249, 2, 0, 4, 1, 32, 249, 38, 0, 72, 241, 0, 92, 24, 92, 72, 74, 233, 8, 33,
-    80, 249, 12, 0, 24, 201, 40, 82, 248, 5, 0, 177, 36, 24, 249, 21, 0, 76, 0, 228, 8, 4, 74, 40, 74, 96, 1, 56, 252,
-    14, 0, 8, 92, 152, 36, 249, 15, 0, 132, 57, 16, 74, 128, 68, 88, 20, 233, 100, 9, 74, 249, 12, 0, 108, 88, 249, 4,
-    0, 156, 56, 74, 16, 17, 74, 249, 4, 0, 8, 70, 5, 6, 32, 253, 11, 0, 8, 21, 120, 20, 0, 164, 25, 4, 41, 4, 9, 20, 1,
-    32, 254, 12, 0, 249, 31, 0, 102, 1, 254, 2, 0, 249, 5, 0, 252, 32, 0, 255, 118, 0, 62, 255, 66, 0, 62, 61, 46, 8,
-    45, 8, 62, 61, 62, 61, 46, 8, 45, 8, 62, 0, 5, 0, 5, 0, 5, 0, 5, 62, 61, 110, 8, 62, 61, 62, 61, 62, 61, 38, 0, 14,
-    37, 0, 6, 16, 22, 0, 14, 37, 16, 30, 8, 14, 29, 24, 62, 37, 32, 22, 0, 14, 37, 16, 83, 224, 11, 32, 3, 248, 15, 0,
-    3, 120, 2, 1, 8, 42, 32, 1, 74, 40, 97, 248, 19, 0, 252, 1, 0, 128, 5, 24, 5, 8, 6, 21, 14, 21, 6, 0, 5, 16, 37, 40,
-    5, 0, 5, 0, 5, 0, 29, 0, 6, 29, 6, 25, 6, 8, 14, 13, 32, 5, 30, 24, 6, 0, 250, 19, 0, 5, 6, 34, 248, 182, 2, 250,
-    28, 0, 248, 46, 0, 170, 248, 86, 2, 234, 248, 76, 4, 253, 16, 0, 254, 16, 0, 5, 6, 21, 14, 55, 13, 31, 6, 5, 46, 9,
-    13, 255, 68, 0, 6, 40, 31, 20, 5, 6, 64, 2, 8, 254, 6, 0, 0, 6, 32, 6, 8, 249, 24, 0, 48, 1, 112, 4, 177, 64, 49, 0,
-    49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 252, 0, 0, 248, 15, 0, 1, 248, 176, 1, 3, 24, 9, 2, 192, 66, 44, 0,
-    33, 8, 18, 9, 24, 249, 54, 0, 8, 12, 8, 17, 0, 249, 58, 0, 0, 25, 32, 249, 11, 0, 0, 249, 62, 0, 16, 26, 72, 249, 0,
-    0, 248, 16, 0, 121, 248, 0, 0, 74, 232, 58, 0, 114, 248, 0, 0, 74, 248, 7, 0, 114, 248, 32, 1, 249, 160, 25, 248,
-    32, 0, 249, 109, 86, 248, 35, 0, 249, 14, 0, 8, 249, 237, 0, 16, 121, 74, 9, 152, 255, 14, 0, 1, 28, 0, 76, 0, 1,
-    223, 9, 12, 249, 38, 0, 74, 12, 248, 5, 0, 65, 8, 111, 14, 255, 30, 0, 1, 62, 39, 79, 1, 8, 31, 1, 31, 14, 167, 29,
-    6, 29, 135, 13, 39, 135, 152, 25, 5, 6, 17, 6, 49, 4, 17, 4, 25, 4, 177, 36, 24, 4, 16, 42, 72, 249, 20, 0, 88, 12,
-    249, 18, 0, 140, 72, 74, 40, 140, 41, 16, 1, 0, 9, 4, 74, 217, 60, 8, 177, 100, 88, 225, 16, 28, 249, 15, 0, 108,
-    104, 1, 74, 40, 33, 4, 73, 74, 33, 0, 249, 9, 0, 108, 64, 17, 4, 57, 12, 8, 74, 40, 177, 16, 1, 20, 249, 18, 0, 4,
-    1, 20, 9, 12, 33, 12, 1, 4, 1, 184, 17, 8, 81, 36, 8, 17, 12, 72, 41, 8, 41, 8, 41, 64, 49, 0, 49, 0, 254, 11, 0, 0,
-    25, 70, 1, 40, 254, 48, 0, 249, 3, 0, 60, 0, 12, 8, 74, 40, 249, 132, 43, 88, 177, 24, 249, 17, 0, 248, 228, 32,
-    249, 78, 1, 8, 249, 74, 0, 248, 6, 0, 54, 88, 38, 32, 1, 4, 73, 0, 97, 0, 33, 0, 1, 0, 9, 0, 9, 0, 249, 76, 0, 248,
-    1, 0, 249, 75, 1, 136, 249, 32, 0, 8, 249, 22, 0, 248, 8, 0, 89, 24, 124, 120, 124, 248, 32, 0, 33, 0, 249, 103, 0,
-    144, 74, 48, 205, 40, 206, 80, 249, 57, 0, 16, 41, 8, 41, 8, 41, 8, 17, 248, 3, 0, 89, 0, 201, 0, 145, 0, 9, 0, 113,
-    8, 105, 248, 2, 0, 249, 91, 0, 88, 250, 13, 0, 88, 250, 25, 0, 128, 10, 248, 81, 0, 4, 248, 98, 0, 225, 16, 249, 17,
-    0, 112, 4, 210, 24, 249, 0, 0, 26, 64, 153, 2, 57, 2, 32, 249, 6, 0, 36, 32, 233, 8, 249, 4, 0, 24, 57, 0, 34, 248,
-    10, 0, 253, 8, 0, 254, 8, 0, 249, 46, 0, 8, 74, 40, 253, 4, 0, 24, 254, 4, 0, 24, 249, 8, 0, 56, 249, 20, 0, 88, 85,
-    0, 117, 0, 53, 0, 13, 0, 86, 0, 118, 0, 54, 0, 14, 16, 249, 20, 0, 88, 249, 23, 1, 64, 169, 72, 57, 184, 41, 0, 249,
-    10, 0, 0, 65, 248, 37, 0, 41, 8, 1, 0, 249, 12, 0, 0, 9, 16, 1, 8, 177, 8, 58, 177, 8, 50, 241, 56, 66, 248, 16, 0,
-    145, 0, 9, 32, 34, 169, 42, 24, 201, 40, 201, 248, 6, 0, 249, 24, 0, 24, 10, 9, 122, 8, 250, 14, 0, 1, 20, 0, 12,
-    32, 28, 25, 0, 17, 0, 225, 8, 20, 24, 4, 66, 176, 225, 10, 0, 225, 18, 248, 0, 0, 57, 0, 217, 12, 24, 34, 120, 249,
-    22, 0, 72, 169, 8, 58, 145, 32, 58, 137, 176, 50, 248, 48, 0, 249, 41, 0, 248, 23, 0, 253, 19, 0, 96, 254, 19, 0,
-    48, 42, 249, 4, 0, 28, 56, 74, 40, 74, 41, 173, 16, 36, 0, 1, 174, 248, 186, 0, 242, 0, 249, 10, 0, 0, 12, 16, 9,
-    120, 41, 248, 18, 0, 44, 225, 74, 1, 56, 169, 84, 26, 208, 137, 28, 248, 10, 0, 161, 50, 152, 177, 64, 20, 249, 21,
-    0, 116, 80, 234, 4, 9, 12, 1, 64, 28, 249, 13, 0, 84, 48, 4, 96, 193, 48, 74, 40, 20, 249, 4, 0, 108, 0, 74, 24, 1,
-    12, 1, 56, 249, 3, 0, 4, 8, 1, 64, 20, 249, 16, 0, 108, 25, 24, 28, 0, 12, 74, 1, 0, 1, 24, 154, 80, 137, 0, 193,
-    92, 40, 4, 9, 4, 248, 30, 0, 49, 0, 1, 0, 25, 0, 113, 0, 73, 48, 249, 15, 0, 92, 32, 74, 40, 28, 0, 57, 8, 9, 8,
-    169, 0, 49, 0, 9, 0, 33, 0, 12, 1, 52, 8, 12, 8, 20, 8, 1, 40, 4, 32, 33, 12, 8, 52, 16, 36, 80, 73, 0, 1, 8, 1, 0,
-    249, 6, 0, 0, 1, 68, 0, 4, 8, 4, 0, 28, 0, 36, 1, 4, 1, 96, 12, 224, 249, 21, 0, 140, 25, 32, 74, 24, 4, 17, 232,
-    249, 16, 0, 156, 9, 0, 1, 56, 74, 248, 134, 0, 249, 15, 0, 52, 8, 68, 176, 25, 12, 248, 2, 0, 249, 16, 0, 132, 16,
-    1, 80, 74, 248, 6, 0, 249, 11, 0, 100, 1, 48, 74, 40, 154, 216, 209, 8, 116, 24, 90, 24, 49, 248, 153, 0, 249, 12,
-    0, 116, 248, 69, 0, 253, 0, 0, 254, 0, 0, 146, 88, 57, 8, 1, 8, 57, 0, 9, 0, 185, 44, 0, 12, 8, 28, 1, 4, 1, 12, 88,
-    74, 248, 38, 0, 57, 8, 249, 7, 0, 52, 8, 52, 1, 0, 1, 4, 208, 1, 76, 249, 8, 0, 52, 1, 28, 56, 4, 56, 1, 84, 249,
-    14, 0, 124, 16, 1, 136, 249, 41, 0, 248, 71, 0, 60, 248, 56, 0, 249, 1, 0, 112, 74, 40, 65, 0, 249, 5, 0, 60, 0, 60,
-    1, 112, 226, 32, 233, 8, 172, 0, 108, 248, 41, 0, 49, 0, 9, 0, 249, 6, 0, 44, 16, 4, 0, 12, 0, 52, 1, 4, 56, 74, 40,
-    41, 0, 9, 0, 249, 0, 0, 36, 0, 12, 0, 36, 1, 48, 74, 40, 249, 12, 0, 24, 74, 248, 214, 0, 145, 28, 64, 12, 1, 4, 97,
-    0, 249, 2, 0, 52, 16, 36, 96, 74, 4, 248, 53, 0, 1, 112, 162, 248, 11, 0, 249, 122, 3, 248, 70, 0, 250, 79, 0, 128,
-    249, 164, 0, 248, 44, 10, 249, 65, 0, 112, 249, 16, 4, 120, 4, 41, 116, 72, 249, 123, 15, 32, 249, 39, 2, 248, 153,
-    26, 233, 140, 74, 248, 166, 6, 249, 25, 2, 48, 241, 0, 74, 40, 249, 47, 0, 0, 74, 40, 233, 8, 36, 80, 249, 16, 0,
-    52, 64, 25, 88, 74, 0, 50, 0, 161, 32, 145, 248, 144, 1, 249, 13, 0, 16, 74, 248, 166, 0, 253, 0, 0, 254, 0, 0, 178,
-    64, 197, 8, 198, 248, 12, 0, 249, 43, 0, 24, 4, 1, 252, 23, 0, 48, 28, 97, 248, 32, 0, 9, 0, 1, 4, 80, 12, 9, 18,
-    64, 249, 182, 28, 248, 9, 0, 249, 0, 0, 248, 65, 0, 249, 83, 0, 248, 221, 33, 25, 0, 49, 0, 9, 0, 249, 3, 1, 112, 1,
-    224, 17, 8, 1, 104, 25, 56, 249, 108, 1, 248, 228, 8, 249, 75, 0, 32, 97, 16, 65, 48, 73, 16, 12, 248, 49, 16, 74,
-    248, 230, 1, 252, 14, 0, 8, 180, 248, 254, 1, 36, 16, 44, 56, 60, 8, 52, 232, 28, 248, 116, 0, 20, 248, 91, 0, 154,
-    88, 154, 248, 76, 0, 194, 248, 103, 0, 205, 206, 205, 54, 0, 142, 205, 206, 5, 0, 13, 8, 5, 8, 13, 8, 29, 0, 61, 30,
-    0, 6, 0, 54, 0, 86, 205, 206, 13, 0, 29, 8, 61, 0, 53, 0, 206, 13, 0, 29, 0, 37, 0, 5, 16, 53, 0, 206, 205, 206,
-    205, 206, 205, 206, 205, 206, 205, 206, 205, 222, 8, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46,
-    197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 5, 6, 8, 250, 18, 0, 248, 224, 1, 252, 23, 0, 24, 252, 18, 0, 56, 4, 104, 4,
-    168, 36, 0, 116, 248, 48, 4, 78, 1, 158, 40, 46, 248, 181, 0, 52, 0, 132, 8, 52, 0, 12, 0, 36, 32, 249, 30, 0, 248,
-    1, 0, 4, 248, 80, 0, 249, 13, 0, 16, 52, 49, 8, 74, 24, 1, 248, 33, 1, 233, 4, 128, 249, 12, 0, 28, 74, 248, 182, 1,
-    217, 28, 74, 248, 182, 0, 233, 12, 1, 74, 248, 165, 0, 241, 0, 17, 4, 9, 4, 49, 12, 33, 4, 56, 9, 248, 192, 0, 49,
-    0, 25, 0, 9, 0, 113, 0, 249, 165, 0, 8, 66, 52, 248, 9, 0, 253, 2, 0, 254, 2, 0, 52, 1, 24, 74, 248, 247, 2, 250,
-    27, 0, 0, 18, 0, 26, 248, 44, 0, 250, 13, 0, 0, 114, 248, 162, 0, 25, 0, 209, 0, 9, 0, 1, 8, 1, 0, 73, 0, 25, 0, 1,
-    0, 1, 40, 1, 24, 1, 0, 1, 0, 1, 0, 17, 0, 9, 0, 1, 8, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 9, 0, 1, 8, 25, 0, 49, 0, 25, 0,
-    25, 0, 1, 0, 73, 0, 129, 32, 17, 0, 33, 0, 129, 248, 36, 2, 98, 248, 195, 10, 74, 248, 230, 3, 249, 192, 166, 248,
-    0, 0, 249, 254, 16, 8, 249, 110, 22, 8, 249, 17, 29, 112, 249, 78, 2, 248, 130, 9, 249, 254, 1, 248, 194, 5, 249,
-    43, 19, 32, 249, 10, 33, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255,
-    248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 48, 203, 252, 208, 0, 248, 255, 255, 248, 255, 255,
-    248, 178, 253};
+    128, 67, 240, 2, 0, 3, 39, 8, 87, 8, 55, 146, 23, 40, 23, 245, 10, 0, 39, 8, 7, 8, 246, 10, 0, 7, 8, 7, 8, 80, 3,
+    240, 10, 0, 3, 7, 72, 7, 24, 1, 7, 8, 0, 56, 18, 8, 6, 23, 8, 2, 1, 7, 34, 7, 245, 7, 0, 8, 101, 246, 8, 0, 8, 118,
+    249, 40, 0, 6, 249, 0, 0, 6, 249, 31, 0, 89, 22, 5, 73, 5, 6, 37, 22, 53, 6, 21, 6, 37, 38, 21, 6, 5, 105, 57, 6, 5,
+    6, 21, 6, 21, 73, 5, 22, 1, 5, 38, 49, 21, 6, 21, 6, 5, 249, 2, 0, 6, 249, 2, 0, 6, 5, 73, 5, 249, 44, 0, 86, 21, 6,
+    21, 22, 5, 6, 37, 153, 246, 52, 0, 17, 246, 10, 0, 241, 2, 0, 56, 177, 216, 65, 104, 1, 8, 1, 248, 1, 0, 244, 96, 0,
+    57, 1, 8, 5, 6, 16, 1, 38, 7, 5, 48, 24, 5, 7, 37, 0, 5, 0, 21, 6, 245, 1, 0, 0, 133, 246, 19, 0, 5, 22, 37, 38,
+    249, 8, 0, 54, 5, 6, 8, 5, 6, 21, 22, 245, 35, 0, 246, 32, 0, 249, 18, 0, 8, 100, 249, 39, 0, 217, 6, 249, 80, 0, 0,
+    245, 22, 0, 16, 1, 87, 246, 25, 0, 23, 16, 40, 0, 244, 29, 0, 7, 4, 7, 20, 7, 20, 7, 4, 112, 241, 11, 0, 48, 49, 23,
+    240, 1, 0, 40, 23, 8, 23, 24, 164, 7, 0, 39, 241, 27, 0, 244, 5, 0, 146, 55, 17, 4, 241, 83, 0, 7, 1, 100, 0, 8, 84,
+    17, 20, 8, 52, 17, 146, 33, 24, 1, 215, 16, 1, 4, 241, 14, 0, 244, 11, 0, 16, 241, 73, 0, 164, 1, 208, 146, 241, 17,
+    0, 132, 17, 8, 39, 1, 16, 4, 24, 241, 6, 0, 52, 1, 132, 1, 36, 1, 68, 16, 231, 0, 241, 9, 0, 36, 16, 7, 0, 161, 64,
+    241, 8, 0, 8, 97, 96, 132, 241, 26, 0, 244, 8, 0, 0, 244, 17, 0, 241, 38, 0, 36, 1, 244, 2, 0, 1, 100, 145, 20, 23,
+    146, 7, 241, 0, 0, 36, 0, 113, 16, 17, 16, 241, 6, 0, 0, 97, 0, 1, 32, 49, 16, 4, 1, 100, 16, 20, 16, 36, 1, 112, 4,
+    48, 17, 0, 33, 20, 16, 146, 17, 24, 82, 24, 1, 7, 4, 16, 36, 0, 81, 48, 17, 16, 241, 6, 0, 0, 97, 0, 17, 0, 17, 0,
+    17, 16, 4, 0, 68, 48, 20, 16, 36, 32, 4, 96, 49, 0, 1, 96, 146, 20, 33, 4, 7, 144, 36, 0, 129, 0, 33, 0, 241, 6, 0,
+    0, 97, 0, 17, 0, 65, 16, 4, 1, 116, 0, 36, 0, 36, 16, 1, 224, 17, 20, 16, 146, 7, 8, 96, 1, 84, 0, 36, 0, 113, 16,
+    17, 16, 241, 6, 0, 0, 97, 0, 17, 0, 65, 16, 4, 1, 100, 16, 20, 16, 36, 96, 36, 48, 17, 0, 33, 20, 16, 146, 8, 1, 82,
+    144, 4, 1, 0, 81, 32, 33, 0, 49, 32, 17, 0, 1, 0, 17, 32, 17, 32, 33, 32, 177, 48, 68, 32, 36, 0, 52, 16, 1, 80, 4,
+    208, 194, 120, 64, 68, 113, 0, 33, 0, 241, 7, 0, 0, 241, 0, 0, 16, 4, 1, 100, 0, 36, 0, 52, 96, 20, 0, 33, 0, 17,
+    16, 17, 20, 16, 146, 96, 7, 98, 8, 1, 36, 7, 113, 0, 33, 0, 241, 7, 0, 0, 145, 0, 65, 16, 4, 1, 100, 0, 36, 0, 52,
+    96, 20, 64, 33, 0, 17, 20, 16, 146, 0, 17, 4, 176, 52, 129, 0, 33, 0, 241, 25, 0, 20, 1, 100, 0, 36, 0, 52, 1, 8,
+    48, 33, 4, 98, 33, 20, 16, 242, 3, 0, 8, 81, 0, 36, 0, 241, 2, 0, 32, 241, 8, 0, 0, 129, 0, 1, 16, 97, 32, 4, 48,
+    84, 0, 4, 0, 116, 80, 146, 16, 20, 7, 176, 241, 32, 0, 4, 17, 100, 48, 8, 97, 116, 7, 146, 23, 240, 21, 0, 17, 0, 1,
+    0, 65, 0, 241, 8, 0, 0, 1, 0, 145, 4, 17, 132, 1, 16, 65, 0, 1, 0, 100, 0, 146, 16, 49, 240, 16, 0, 1, 40, 231, 8,
+    7, 40, 20, 88, 242, 4, 0, 8, 4, 8, 4, 8, 4, 55, 20, 113, 0, 241, 20, 0, 48, 244, 4, 0, 7, 20, 65, 164, 0, 244, 20,
+    0, 0, 120, 4, 88, 0, 24, 71, 56, 23, 240, 21, 0, 241, 27, 0, 244, 4, 0, 1, 146, 87, 81, 52, 49, 36, 1, 36, 17, 100,
+    33, 52, 193, 180, 1, 4, 146, 52, 24, 245, 22, 0, 0, 5, 64, 5, 16, 246, 27, 0, 7, 1, 38, 241, 57, 1, 0, 49, 16, 97,
+    0, 1, 0, 49, 16, 241, 25, 0, 0, 49, 16, 241, 17, 0, 0, 49, 16, 97, 0, 1, 0, 49, 16, 225, 0, 241, 41, 0, 0, 49, 16,
+    241, 51, 0, 16, 36, 135, 242, 4, 0, 32, 241, 0, 0, 152, 80, 245, 70, 0, 16, 86, 16, 7, 241, 92, 2, 8, 7, 241, 1, 0,
+    3, 241, 10, 0, 23, 32, 241, 59, 0, 39, 34, 113, 96, 241, 2, 0, 52, 128, 241, 3, 0, 36, 23, 128, 241, 2, 0, 20, 176,
+    193, 0, 33, 0, 20, 176, 241, 36, 0, 244, 16, 0, 39, 1, 39, 8, 1, 4, 16, 146, 80, 146, 80, 167, 36, 0, 4, 146, 80,
+    241, 73, 0, 96, 65, 20, 241, 18, 0, 4, 1, 64, 241, 54, 0, 144, 241, 15, 0, 0, 180, 48, 180, 48, 8, 32, 23, 146, 241,
+    14, 0, 16, 65, 160, 241, 28, 0, 48, 241, 10, 0, 80, 162, 32, 248, 18, 0, 241, 7, 0, 68, 16, 23, 241, 37, 0, 148, 0,
+    244, 13, 0, 16, 4, 146, 80, 146, 80, 103, 1, 87, 16, 244, 30, 0, 16, 180, 240, 4, 0, 68, 241, 31, 0, 244, 1, 0, 113,
+    0, 23, 146, 103, 152, 132, 136, 39, 36, 241, 14, 0, 196, 17, 146, 241, 28, 0, 212, 112, 55, 241, 20, 0, 244, 4, 0,
+    32, 71, 146, 32, 33, 146, 241, 20, 0, 23, 134, 5, 6, 64, 245, 27, 0, 16, 37, 119, 112, 36, 7, 244, 5, 0, 49, 4, 81,
+    4, 17, 36, 1, 64, 246, 28, 0, 241, 47, 0, 198, 1, 246, 18, 0, 241, 21, 0, 244, 48, 0, 249, 134, 0, 118, 249, 82, 0,
+    118, 117, 86, 16, 85, 16, 118, 117, 118, 117, 86, 16, 85, 16, 118, 0, 5, 0, 5, 0, 5, 0, 5, 118, 117, 214, 16, 118,
+    117, 118, 117, 118, 117, 70, 0, 22, 69, 8, 6, 40, 38, 0, 22, 69, 40, 54, 16, 22, 53, 0, 40, 118, 69, 40, 16, 38, 0,
+    22, 69, 24, 0, 163, 64, 247, 8, 0, 19, 64, 3, 247, 4, 0, 8, 199, 8, 183, 3, 240, 0, 0, 2, 1, 16, 82, 40, 23, 1, 146,
+    40, 23, 0, 193, 32, 248, 18, 0, 208, 244, 17, 0, 224, 24, 5, 56, 5, 24, 6, 37, 22, 37, 6, 8, 5, 40, 69, 88, 5, 8, 5,
+    8, 5, 8, 53, 8, 6, 53, 6, 49, 6, 24, 22, 21, 72, 5, 54, 56, 6, 8, 242, 35, 0, 5, 6, 66, 24, 48, 248, 104, 1, 55,
+    248, 13, 0, 23, 248, 239, 0, 240, 6, 0, 168, 240, 5, 0, 242, 44, 0, 248, 62, 0, 242, 6, 0, 248, 88, 2, 215, 242, 14,
+    0, 248, 33, 0, 23, 248, 15, 0, 151, 248, 131, 1, 247, 6, 0, 248, 47, 0, 55, 248, 16, 0, 23, 248, 102, 1, 16, 248,
+    122, 0, 245, 32, 0, 246, 32, 0, 5, 6, 37, 22, 105, 21, 57, 6, 5, 86, 17, 21, 249, 84, 0, 6, 88, 57, 36, 5, 6, 64,
+    55, 2, 23, 246, 22, 0, 0, 6, 64, 6, 16, 241, 40, 0, 96, 1, 7, 208, 4, 241, 7, 0, 128, 97, 0, 97, 0, 97, 0, 97, 0,
+    97, 0, 97, 0, 97, 0, 97, 0, 244, 16, 0, 247, 31, 0, 1, 247, 16, 0, 24, 183, 240, 18, 0, 248, 10, 0, 0, 248, 73, 0,
+    176, 248, 198, 0, 240, 10, 0, 248, 0, 0, 3, 39, 8, 17, 2, 151, 24, 183, 8, 130, 84, 7, 65, 24, 34, 17, 7, 24, 0,
+    241, 70, 0, 16, 20, 24, 33, 7, 241, 74, 0, 7, 49, 64, 241, 27, 0, 0, 241, 78, 0, 0, 24, 50, 152, 241, 16, 0, 248,
+    22, 0, 128, 8, 241, 0, 0, 248, 15, 0, 0, 146, 248, 14, 0, 114, 8, 226, 248, 16, 0, 146, 248, 23, 0, 226, 248, 48, 1,
+    241, 176, 25, 248, 48, 0, 241, 125, 86, 32, 248, 39, 0, 128, 241, 30, 0, 23, 241, 253, 0, 39, 241, 0, 0, 146, 17,
+    240, 4, 0, 249, 30, 0, 1, 52, 7, 148, 7, 1, 249, 12, 0, 17, 20, 241, 54, 0, 146, 20, 87, 112, 248, 7, 0, 129, 24,
+    217, 22, 249, 46, 0, 1, 118, 73, 153, 1, 24, 57, 1, 57, 22, 249, 5, 0, 53, 6, 53, 249, 1, 0, 21, 73, 249, 1, 0, 240,
+    4, 0, 49, 5, 6, 33, 6, 97, 4, 33, 4, 49, 4, 241, 7, 0, 68, 56, 4, 32, 82, 56, 80, 241, 36, 0, 55, 112, 20, 241, 34,
+    0, 244, 2, 0, 112, 23, 146, 80, 244, 2, 0, 81, 39, 1, 7, 17, 4, 146, 241, 12, 0, 116, 23, 241, 7, 0, 196, 160, 7,
+    241, 13, 0, 32, 52, 241, 31, 0, 212, 199, 0, 1, 146, 48, 23, 65, 4, 145, 146, 65, 0, 241, 25, 0, 212, 128, 33, 4,
+    113, 20, 16, 146, 16, 55, 241, 7, 0, 40, 1, 36, 241, 34, 0, 4, 1, 36, 17, 20, 65, 20, 1, 4, 1, 240, 8, 0, 33, 23,
+    161, 68, 23, 33, 20, 144, 81, 16, 81, 16, 81, 128, 97, 0, 97, 0, 246, 27, 0, 8, 49, 134, 1, 24, 48, 246, 64, 0, 241,
+    19, 0, 116, 7, 20, 16, 146, 80, 241, 148, 43, 176, 241, 7, 0, 48, 241, 33, 0, 240, 244, 32, 241, 94, 1, 16, 241, 90,
+    0, 240, 22, 0, 102, 176, 70, 64, 1, 4, 145, 8, 193, 0, 65, 0, 1, 0, 17, 0, 17, 0, 241, 92, 0, 248, 17, 0, 241, 91,
+    1, 23, 248, 0, 0, 241, 48, 0, 24, 241, 38, 0, 120, 240, 16, 0, 177, 56, 244, 0, 0, 151, 80, 244, 0, 0, 247, 19, 0,
+    0, 215, 8, 7, 40, 0, 7, 8, 23, 48, 65, 0, 241, 119, 0, 48, 39, 8, 87, 8, 55, 146, 23, 40, 23, 245, 10, 0, 39, 8, 7,
+    8, 246, 10, 0, 7, 8, 7, 8, 103, 241, 73, 0, 32, 81, 16, 81, 16, 81, 16, 33, 32, 104, 0, 104, 192, 24, 16, 177, 0,
+    241, 10, 0, 0, 241, 3, 0, 0, 17, 0, 225, 16, 209, 240, 18, 0, 241, 107, 0, 64, 39, 48, 242, 29, 0, 32, 136, 242, 41,
+    0, 248, 1, 0, 18, 40, 0, 200, 32, 8, 240, 31, 0, 248, 29, 0, 4, 240, 114, 0, 241, 13, 0, 32, 241, 33, 0, 224, 4,
+    242, 11, 0, 48, 241, 16, 0, 50, 128, 241, 4, 0, 2, 113, 2, 64, 241, 22, 0, 68, 64, 241, 14, 0, 0, 7, 241, 20, 0, 48,
+    113, 7, 66, 240, 26, 0, 245, 24, 0, 246, 24, 0, 241, 62, 0, 16, 146, 80, 245, 20, 0, 48, 246, 20, 0, 48, 241, 24, 0,
+    112, 241, 36, 0, 160, 7, 165, 0, 229, 0, 101, 0, 21, 0, 166, 0, 230, 0, 102, 0, 22, 32, 241, 36, 0, 176, 241, 39, 1,
+    128, 241, 6, 0, 144, 113, 240, 8, 0, 81, 0, 241, 26, 0, 0, 129, 240, 53, 0, 81, 16, 1, 0, 241, 28, 0, 0, 17, 32, 1,
+    16, 241, 7, 0, 0, 7, 114, 241, 7, 0, 24, 98, 241, 15, 0, 112, 130, 240, 32, 0, 241, 3, 0, 0, 17, 64, 66, 241, 6, 0,
+    82, 32, 7, 241, 10, 0, 64, 7, 241, 10, 0, 240, 22, 0, 241, 40, 0, 48, 18, 17, 242, 0, 0, 16, 242, 30, 0, 1, 36, 0,
+    20, 64, 52, 49, 0, 33, 0, 241, 13, 0, 16, 36, 48, 4, 130, 96, 135, 96, 241, 13, 0, 18, 7, 241, 13, 0, 34, 240, 16,
+    0, 113, 8, 241, 12, 0, 20, 48, 66, 103, 128, 241, 38, 0, 32, 103, 241, 6, 0, 16, 114, 241, 3, 0, 64, 114, 241, 2, 0,
+    96, 55, 176, 98, 240, 64, 0, 241, 57, 0, 240, 39, 0, 245, 35, 0, 192, 246, 35, 0, 96, 82, 241, 20, 0, 52, 112, 146,
+    80, 146, 81, 245, 6, 0, 32, 68, 7, 1, 246, 6, 0, 112, 24, 240, 192, 0, 242, 15, 0, 0, 241, 26, 0, 0, 20, 7, 16, 17,
+    240, 0, 0, 81, 112, 7, 120, 240, 17, 0, 84, 241, 13, 0, 146, 1, 112, 241, 6, 0, 164, 50, 71, 240, 6, 0, 241, 2, 0,
+    52, 55, 240, 22, 0, 241, 5, 0, 98, 240, 4, 0, 241, 7, 0, 128, 36, 241, 37, 0, 228, 103, 48, 242, 14, 0, 4, 17, 20,
+    1, 128, 52, 241, 29, 0, 164, 23, 0, 55, 4, 192, 241, 9, 0, 96, 146, 80, 36, 241, 20, 0, 212, 0, 146, 55, 1, 20, 1,
+    112, 241, 19, 0, 4, 23, 1, 128, 36, 241, 32, 0, 212, 49, 55, 52, 7, 20, 146, 1, 7, 1, 39, 0, 242, 4, 0, 160, 241, 2,
+    0, 0, 241, 9, 0, 180, 87, 4, 17, 4, 240, 46, 0, 97, 0, 1, 0, 49, 0, 225, 0, 145, 7, 80, 241, 31, 0, 180, 64, 146,
+    80, 52, 0, 113, 16, 17, 16, 241, 6, 0, 0, 97, 0, 17, 0, 65, 0, 20, 1, 100, 16, 20, 16, 36, 16, 1, 80, 4, 64, 65, 20,
+    16, 100, 32, 68, 160, 145, 0, 1, 16, 1, 0, 241, 22, 0, 0, 1, 132, 0, 4, 16, 4, 0, 52, 0, 68, 1, 4, 1, 23, 0, 23,
+    112, 20, 240, 13, 0, 241, 37, 0, 244, 2, 0, 49, 71, 146, 23, 0, 7, 4, 33, 240, 14, 0, 241, 32, 0, 244, 4, 0, 17, 7,
+    1, 112, 146, 240, 150, 0, 241, 31, 0, 100, 16, 132, 247, 7, 0, 49, 20, 240, 18, 0, 241, 32, 0, 244, 1, 0, 39, 1,
+    160, 146, 80, 199, 240, 3, 0, 241, 27, 0, 196, 1, 7, 80, 146, 80, 242, 4, 0, 240, 12, 0, 241, 11, 0, 16, 228, 48,
+    178, 39, 8, 97, 240, 169, 0, 241, 28, 0, 228, 7, 240, 84, 0, 245, 16, 0, 246, 16, 0, 242, 3, 0, 176, 113, 16, 1, 16,
+    113, 0, 17, 0, 241, 8, 0, 84, 0, 20, 16, 52, 1, 4, 1, 20, 39, 128, 146, 240, 54, 0, 113, 16, 241, 23, 0, 100, 16,
+    100, 1, 7, 1, 4, 240, 11, 0, 1, 148, 241, 24, 0, 100, 1, 52, 119, 4, 112, 1, 164, 241, 30, 0, 244, 0, 0, 39, 1, 71,
+    192, 241, 57, 0, 96, 151, 240, 70, 0, 116, 240, 72, 0, 241, 17, 0, 7, 208, 146, 80, 129, 0, 241, 21, 0, 116, 0, 116,
+    1, 71, 144, 242, 13, 0, 32, 23, 241, 14, 0, 16, 244, 6, 0, 0, 212, 240, 57, 0, 97, 0, 17, 0, 241, 22, 0, 84, 32, 4,
+    0, 20, 0, 100, 1, 4, 112, 146, 80, 81, 0, 17, 0, 241, 16, 0, 68, 0, 20, 0, 68, 1, 96, 146, 80, 241, 28, 0, 48, 146,
+    240, 230, 0, 241, 3, 0, 52, 23, 96, 20, 1, 4, 193, 0, 241, 18, 0, 100, 32, 68, 199, 146, 4, 240, 69, 0, 1, 224, 242,
+    5, 0, 248, 13, 0, 192, 7, 241, 138, 3, 240, 86, 0, 242, 95, 0, 0, 71, 160, 241, 180, 0, 240, 60, 10, 241, 81, 0, 23,
+    192, 241, 32, 4, 240, 0, 0, 4, 81, 228, 144, 241, 139, 15, 64, 241, 55, 2, 240, 169, 26, 241, 14, 0, 244, 2, 0, 146,
+    240, 182, 6, 241, 41, 2, 96, 241, 15, 0, 0, 146, 48, 23, 241, 63, 0, 0, 146, 80, 241, 14, 0, 16, 68, 7, 144, 241,
+    32, 0, 100, 71, 56, 49, 7, 8, 144, 146, 0, 98, 0, 241, 5, 0, 64, 241, 3, 0, 240, 160, 1, 241, 29, 0, 39, 146, 240,
+    182, 0, 245, 16, 0, 246, 16, 0, 242, 7, 0, 55, 64, 245, 9, 0, 16, 246, 9, 0, 240, 28, 0, 241, 59, 0, 48, 4, 1, 244,
+    39, 0, 96, 52, 193, 240, 48, 0, 17, 7, 1, 4, 160, 20, 17, 34, 128, 241, 198, 28, 240, 25, 0, 241, 16, 0, 240, 81, 0,
+    241, 99, 0, 240, 237, 33, 49, 0, 97, 0, 17, 0, 241, 19, 1, 224, 1, 240, 13, 0, 33, 16, 1, 208, 49, 112, 241, 124, 1,
+    240, 244, 8, 241, 91, 0, 64, 193, 32, 129, 96, 145, 16, 8, 20, 7, 240, 80, 15, 248, 224, 0, 146, 40, 32, 248, 164,
+    1, 80, 248, 7, 0, 224, 248, 1, 0, 224, 244, 30, 0, 16, 244, 7, 0, 128, 248, 100, 0, 240, 44, 0, 248, 230, 0, 144,
+    248, 23, 0, 16, 248, 44, 0, 68, 40, 84, 112, 116, 24, 100, 248, 14, 0, 52, 248, 45, 0, 240, 5, 0, 248, 50, 0, 36, 8,
+    240, 106, 0, 242, 4, 0, 176, 242, 4, 0, 176, 248, 71, 0, 128, 242, 9, 0, 240, 119, 0, 245, 10, 0, 246, 10, 0, 245,
+    10, 0, 102, 0, 246, 2, 0, 245, 10, 0, 246, 10, 0, 5, 0, 21, 16, 5, 16, 21, 16, 53, 0, 117, 54, 0, 6, 0, 102, 0, 166,
+    245, 10, 0, 246, 10, 0, 21, 0, 53, 16, 117, 0, 101, 0, 246, 10, 0, 21, 0, 53, 0, 69, 0, 5, 32, 101, 0, 246, 10, 0,
+    245, 10, 0, 246, 10, 0, 245, 10, 0, 246, 10, 0, 245, 10, 0, 246, 10, 0, 245, 10, 0, 246, 10, 0, 245, 10, 0, 246, 10,
+    0, 245, 10, 0, 246, 12, 0, 16, 245, 9, 0, 8, 246, 9, 0, 8, 86, 245, 9, 0, 8, 246, 9, 0, 8, 86, 245, 9, 0, 8, 246, 9,
+    0, 8, 86, 245, 9, 0, 8, 246, 9, 0, 8, 86, 245, 9, 0, 8, 246, 9, 0, 8, 86, 5, 6, 16, 242, 34, 0, 248, 240, 1, 244,
+    39, 0, 56, 244, 34, 0, 120, 4, 216, 4, 24, 71, 224, 68, 0, 228, 240, 64, 4, 150, 1, 246, 4, 0, 80, 86, 240, 197, 0,
+    100, 0, 244, 1, 0, 16, 100, 0, 20, 0, 68, 64, 241, 46, 0, 240, 17, 0, 4, 240, 96, 0, 241, 29, 0, 32, 100, 97, 16,
+    146, 48, 1, 8, 240, 48, 1, 241, 14, 0, 4, 240, 1, 0, 241, 28, 0, 52, 146, 64, 8, 240, 192, 1, 241, 12, 0, 52, 146,
+    240, 198, 0, 241, 14, 0, 20, 1, 146, 48, 7, 240, 176, 0, 241, 15, 0, 0, 33, 4, 17, 4, 97, 20, 65, 4, 112, 17, 240,
+    208, 0, 97, 0, 49, 0, 17, 0, 225, 0, 241, 181, 0, 16, 130, 100, 240, 25, 0, 245, 18, 0, 246, 18, 0, 100, 1, 48, 146,
+    48, 23, 240, 1, 3, 242, 43, 0, 8, 34, 8, 50, 240, 60, 0, 242, 29, 0, 8, 226, 240, 178, 0, 49, 0, 241, 11, 0, 0, 17,
+    0, 1, 16, 1, 0, 145, 0, 49, 0, 1, 0, 1, 80, 1, 48, 1, 0, 1, 0, 1, 0, 33, 0, 17, 0, 1, 16, 1, 0, 1, 0, 1, 0, 1, 0, 1,
+    0, 17, 0, 1, 16, 49, 0, 97, 0, 49, 0, 49, 0, 1, 0, 145, 0, 241, 1, 0, 64, 33, 0, 65, 0, 241, 1, 0, 240, 36, 0, 24,
+    240, 254, 0, 248, 28, 0, 48, 248, 84, 0, 176, 232, 16, 232, 0, 232, 0, 248, 21, 0, 144, 194, 248, 145, 0, 240, 40,
+    0, 248, 13, 0, 192, 248, 28, 0, 48, 136, 96, 24, 208, 88, 240, 138, 0, 248, 201, 3, 32, 248, 1, 0, 32, 200, 32, 248,
+    202, 0, 80, 184, 48, 8, 224, 184, 48, 248, 40, 0, 112, 152, 80, 248, 24, 0, 112, 248, 14, 0, 16, 184, 48, 24, 208,
+    136, 240, 23, 0, 248, 72, 1, 112, 216, 16, 200, 32, 168, 32, 248, 41, 0, 0, 8, 48, 248, 0, 0, 16, 184, 48, 152, 96,
+    248, 131, 0, 0, 248, 76, 0, 146, 8, 240, 245, 3, 241, 208, 166, 240, 16, 0, 241, 14, 17, 16, 241, 126, 22, 16, 241,
+    33, 29, 224, 241, 94, 2, 240, 146, 9, 241, 14, 2, 240, 210, 5, 241, 59, 19, 64, 241, 26, 33, 240, 255, 255, 240,
+    255, 255, 240, 255, 255, 240, 255, 255, 240, 255, 255, 240, 255, 255, 240, 255, 255, 240, 255, 255, 240, 255, 255,
+    240, 255, 255, 240, 224, 203, 244, 224, 0, 240, 255, 255, 240, 255, 255, 240, 226, 253};
 
 static const struct {
     uint32_t code, at;
 } specdec__text_marks[] = {
-    {0x0, 0}, {0x1b9, 68}, {0x3cf, 140}, {0x6fd, 224}, {0x9aa, 298}, {0xa75, 362}, {0xb70, 426}, {0xc70, 490},
-    {0xd97, 556}, {0xf36, 626}, {0x128a, 706}, {0x17e0, 786}, {0x1b80, 866}, {0x1f5b, 952}, {0x210a, 1022},
-    {0x2cf4, 1104}, {0x3196, 1186}, {0xa7dd, 1282}, {0xaa50, 1354}, {0xfb1d, 1438}, {0x10140, 1528}, {0x10600, 1624},
-    {0x10a3b, 1704}, {0x10f28, 1790}, {0x11212, 1866}, {0x113b7, 1936}, {0x11800, 2018}, {0x11c09, 2106},
-    {0x11f5a, 2184}, {0x16eb9, 2290}, {0x1d173, 2390}, {0x1d586, 2462}, {0x1e01b, 2538}, {0x1e94b, 2630},
-    {0x1ee74, 2704}};
+    {0x0, 0}, {0x18c, 82}, {0x376, 162}, {0x5eb, 250}, {0x82e, 332}, {0x9f4, 414}, {0xad0, 482}, {0xbab, 548},
+    {0xcc6, 618}, {0xdf2, 690}, {0xf86, 768}, {0x12b6, 850}, {0x17de, 942}, {0x1b00, 1032}, {0x1f16, 1128},
+    {0x2030, 1194}, {0x2185, 1268}, {0x2d70, 1378}, {0x3105, 1466}, {0xa789, 1576}, {0xa9ce, 1666}, {0xabc0, 1742},
+    {0xfe76, 1842}, {0x101a0, 1928}, {0x105f4, 2032}, {0x10a18, 2132}, {0x10e80, 2234}, {0x11150, 2330},
+    {0x11347, 2410}, {0x115b8, 2492}, {0x119aa, 2590}, {0x11d3c, 2684}, {0x13447, 2780}, {0x16fe0, 2894},
+    {0x1d127, 3002}, {0x1d53b, 3106}, {0x1daa1, 3224}, {0x1e700, 3324}, {0x1ee55, 3410}, {0x1f6dc, 3500},
+    {0x31350, 3608}};
 /* END unicode */
+
+/* The same of the first 128 characters, which are most of nearly all texts. */
+static int specdec__text_ascii_class(uint32_t code)
+{
+    if ((code | 32) - 'a' < 26)
+        return code < 'a' ? SPECDEC__TEXT_UPPER : SPECDEC__TEXT_LOWER;
+    if (code - '0' < 10)
+        return SPECDEC__TEXT_NUMBER;
+    if (code == ' ' || code - '\t' < 5)
+        return SPECDEC__TEXT_SPACE;
+    if (code < 32 || code == 127)
+        return SPECDEC__TEXT_OTHER;
+    return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SIGN : SPECDEC__TEXT_STOP;
+}
 
 /* The class of a character: an index of specdec__text_class_facts. */
 static int specdec__text_class(uint32_t code)
@@ -15063,6 +15259,8 @@ static int specdec__text_class(uint32_t code)
     size_t low = 0, high = SPECDEC__COUNT(specdec__text_marks);
     int found;
 
+    if (code < 128)
+        return specdec__text_ascii_class(code);
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
 
@@ -15074,10 +15272,10 @@ static int specdec__text_class(uint32_t code)
     run = specdec__text_runs + specdec__text_marks[low].at;
     first = specdec__text_marks[low].code;
     for (;;) {
-        uint32_t length = 1u + (*run >> 3);
+        uint32_t length = 1u + (*run >> 4);
 
-        found = *run++ & 7;
-        if (length == 32) {
+        found = *run++ & 15;
+        if (length == 16) {
             length += specdec__load_u16(run);
             run += 2;
         }
@@ -15121,7 +15319,7 @@ typedef struct specdec__text_character {
     uint32_t code; /* U+FFFD for an invalid byte */
     int size;      /* bytes; 0 at the end of the text */
     int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
-    int cases;     /* SPECDEC__TEXT_HEAD, SPECDEC__TEXT_TAIL, both or neither */
+    int facts;     /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
 /* The character that begins at a place of a text. */
@@ -15133,7 +15331,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     c.code = 0xfffd;
     c.size = 0;
     c.kind = SPECDEC__TEXT_END;
-    c.cases = 0;
+    c.facts = 0;
     if (at >= length)
         return c;
     c.size = specdec__text_sequence(text + at, length - at);
@@ -15147,7 +15345,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     }
     found = specdec__text_class(c.code);
     c.kind = specdec__text_class_facts[found].kind;
-    c.cases = specdec__text_class_facts[found].cases;
+    c.facts = specdec__text_class_facts[found].facts;
     return c;
 }
 
@@ -15179,7 +15377,7 @@ SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsign
 {
     uint32_t code = byte;
 
-    if (!SPECDEC__VOCAB_IS_BPE(model)) {
+    if (!SPECDEC__VOCAB_IS_BYTES(model)) {
         out[0] = byte == ' ' ? 0xe2 : byte;
         out[1] = 0x96;
         out[2] = 0x81;
@@ -15284,6 +15482,17 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
     return end;
 }
 
+/* \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text: its bytes, 0 when there is none. */
+static size_t specdec__text_word_spaces(const unsigned char *text, size_t length)
+{
+    size_t end;
+
+    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
+        if (text[end - 1] == '\r' || text[end - 1] == '\n')
+            return end;
+    return specdec__text_white(text, length);
+}
+
 /* \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text: what is left when no
    letters begin it. slashes: [\r\n/]* */
 static size_t specdec__text_word_rest(const unsigned char *text, size_t length, size_t digits, int slashes)
@@ -15298,10 +15507,7 @@ static size_t specdec__text_word_rest(const unsigned char *text, size_t length, 
             end++;
         return end;
     }
-    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
-        if (text[end - 1] == '\r' || text[end - 1] == '\n')
-            return end;
-    return specdec__text_white(text, length);
+    return specdec__text_word_spaces(text, length);
 }
 
 /* [^\r\n\p{L}\p{N}]? at the beginning of a text: what letters may have before them, in bytes. */
@@ -15324,39 +15530,73 @@ static size_t specdec__text_word_modern(const unsigned char *text, size_t length
     return end > from ? end : specdec__text_word_rest(text, length, digits, 0);
 }
 
+/* First and last code points of the ranges of a class, in order. */
+typedef struct specdec__text_range {
+    uint32_t first, last;
+} specdec__text_range;
+
+/* Does a code point lie in one of count ranges? */
+static int specdec__text_in(const specdec__text_range *ranges, size_t count, uint32_t code)
+{
+    size_t i;
+
+    for (i = 0; i < count && code >= ranges[i].first; i++)
+        if (code <= ranges[i].last)
+            return 1;
+    return 0;
+}
+
+/* \p{Han} */
+static int specdec__text_is_han(const specdec__text_character *c)
+{
+    static const specdec__text_range han[] = {{0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005},
+        {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303B}, {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFA6D},
+        {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2EE5D},
+        {0x2F800, 0x2FA1D}, {0x30000, 0x3347F}};
+
+    return specdec__text_in(han, SPECDEC__COUNT(han), c->code);
+}
+/* May a character begin a word of cased letters, or go on with it? han: not if it is \p{Han}. */
+static int specdec__text_can(const specdec__text_character *c, int facts, int han)
+{
+    return c->facts & facts && !(han && specdec__text_is_han(c));
+}
+
 /* Where HEAD* TAIL+ ends that begins at a place; the place itself when there is none. */
-static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at)
+static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; c.cases & SPECDEC__TEXT_HEAD; c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_can(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
-        if (c.cases & SPECDEC__TEXT_TAIL)
+        if (c.facts & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, if no better one follows */
     }
-    for (; c.cases & SPECDEC__TEXT_TAIL; c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_can(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
 
 /* [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text: its bytes, 0 when there is
    none. The second one only ever meets upper case. */
-static size_t specdec__text_cased(const unsigned char *text, size_t length)
+static size_t specdec__text_cased(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from);
-    int mark = from && c.cases; /* it can be a word by itself */
+    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
+    int mark = from && c.facts & SPECDEC__TEXT_MARK; /* it can be a word by itself */
 
     if (end == from && !mark)
-        end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_can(&c, SPECDEC__TEXT_HEAD, han);
+             c = specdec__text_character_at(text, length, end))
+            end += (size_t)c.size;
     return end > from || mark ? end : 0;
 }
 
 /* These letters, and the rest with slashes (Tekken: digits 1). */
 static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length);
+    size_t end = specdec__text_cased(text, length, 0);
 
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
@@ -15364,51 +15604,485 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 /* The same where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters is a part of their word (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length);
+    size_t end = specdec__text_cased(text, length, 0);
 
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 1);
 }
 
-/* How a byte-level BPE cuts text into words, by tokenizer.ggml.pre. */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/stages: pre-tokenizers of several stages, and the table of all pre-tokenizers.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Some tokenizers cut a text by one regular expression after the other: each cuts the pieces that the one before left
+   into what it matches and what lies between ("isolated", in the words of Hugging Face's tokenizers). A stage gives
+   the bytes of its match at the beginning of a text (length > 0), 0 when there is none there. */
+typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
+typedef struct specdec__text_stage {
+    specdec__text_match_function *match; /* NULL ends a list */
+    int kind;
+} specdec__text_stage;
+
+/* Of stages: EXACT: one character behind a match has a say in it; PLAIN: white space and one more; FAR: numbers, too;
+   CASED: letters, too; ENDS: as PLAIN, and where white space is no match, no part of it is. */
+enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__STAGE_CASED, SPECDEC__STAGE_ENDS };
+
+/* Whether a character belongs to a class. */
+typedef int specdec__text_class_function(const specdec__text_character *c);
+
+/* Where a run of characters of a class ends that begins at a place. */
+static size_t specdec__text_run_end(const unsigned char *text, size_t length, size_t at,
+                                    specdec__text_class_function *belongs)
+{
+    for (;;) {
+        const specdec__text_character c = specdec__text_character_at(text, length, at);
+
+        if (!c.size || !belongs(&c))
+            return at;
+        at += (size_t)c.size;
+    }
+}
+
+/* \s?X+, X being a class. */
+static size_t specdec__text_spaced_run(const unsigned char *text, size_t length, specdec__text_class_function *belongs)
+{
+    const specdec__text_character c = specdec__text_character_at(text, length, 0);
+    const size_t from = c.kind == SPECDEC__TEXT_SPACE ? (size_t)c.size : 0;
+    const size_t end = specdec__text_run_end(text, length, from, belongs);
+
+    return end > from ? end : from ? specdec__text_run_end(text, length, 0, belongs) : 0;
+}
+
+/* The classes. */
+static int specdec__text_is_letter(const specdec__text_character *c) { return c->kind == SPECDEC__TEXT_LETTER; }
+static int specdec__text_is_punctuation(const specdec__text_character *c)
+{
+    return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
+}
+static int specdec__text_is_sign(const specdec__text_character *c)
+{
+    return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
+}
+static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
+{
+    return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
+}
+/* [^\s\p{L}\p{M}\p{N}] */
+static int specdec__text_is_neither(const specdec__text_character *c)
+{
+    return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
+}
+static int specdec__text_is_latin(const specdec__text_character *c)
+{
+    return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
+}
+static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
+/* [\p{P}$+<=>^~|`] */
+static int specdec__text_is_falcons(const specdec__text_character *c)
+{
+    return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
+}
+/* What ends no word of Poro and Viking. */
+static int specdec__text_is_poros(const specdec__text_character *c)
+{
+    static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
+        {0x60C, 0x60C}, {0x6D4, 0x6D4}, {0x964, 0x964}, {0x2026, 0x2026}, {0x3001, 0x3002}, {0xFF0C, 0xFF0C}};
+
+    return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in(marks, SPECDEC__COUNT(marks), c->code);
+}
+/* Chinese characters and syllables of Japanese (DeepSeek V3), or of Korean and nearly all of Asia (DeepSeek LLM). */
+static int specdec__text_is_east_asian(const specdec__text_character *c)
+{
+    return (c->code >= 0x4E00 && c->code <= 0x9FA5) || (c->code >= 0x3040 && c->code <= 0x30FF);
+}
+static int specdec__text_is_asian(const specdec__text_character *c)
+{
+    return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
+}
+/* Letters with a case, and what DeepSeek LLM counts as punctuation. */
+static int specdec__text_is_llm_letter(const specdec__text_character *c)
+{
+    static const specdec__text_range letters[] = {
+    {0x41, 0x5a}, {0x61, 0x7a}, {0xb5, 0xb5}, {0xc0, 0xd6}, {0xd8, 0xf6}, {0xf8, 0x1ba}, {0x1bc, 0x1bf}, {0x1c4, 0x293},
+    {0x295, 0x2af}, {0x370, 0x373}, {0x376, 0x376}, {0x377, 0x377}, {0x37b, 0x37d}, {0x37f, 0x37f}, {0x386, 0x386},
+    {0x388, 0x38a}, {0x38c, 0x38c}, {0x38e, 0x3a1}, {0x3a3, 0x3f5}, {0x3f7, 0x481}, {0x48a, 0x52f}, {0x531, 0x556},
+    {0x10a0, 0x10c5}, {0x13a0, 0x13f5}, {0x13f8, 0x13fd}, {0x1c90, 0x1cba}, {0x1cbd, 0x1cbf}, {0x1d00, 0x1d2b},
+    {0x1d6b, 0x1d77}, {0x1d79, 0x1d9a}, {0x1e00, 0x1f15}, {0x1f18, 0x1f1d}, {0x1f20, 0x1f45}, {0x1f48, 0x1f4d},
+    {0x1f50, 0x1f57}, {0x1f59, 0x1f59}, {0x1f5b, 0x1f5b}, {0x1f5d, 0x1f5d}, {0x1f5f, 0x1f7d}, {0x1f80, 0x1fb4},
+    {0x1fb6, 0x1fbc}, {0x1fbe, 0x1fbe}, {0x1fc2, 0x1fc4}, {0x1fc6, 0x1fcc}, {0x1fd0, 0x1fd3}, {0x1fd6, 0x1fdb},
+    {0x1fe0, 0x1fec}, {0x1ff2, 0x1ff4}, {0x1ff6, 0x1ffc}, {0x2102, 0x2102}, {0x2107, 0x2107}, {0x210a, 0x2113},
+    {0x2115, 0x2115}, {0x2119, 0x211d}, {0x2124, 0x2124}, {0x2126, 0x2126}, {0x2128, 0x2128}, {0x212a, 0x212d},
+    {0x212f, 0x2134}, {0x2139, 0x2139}, {0x213c, 0x213f}, {0x2145, 0x2149}, {0x214e, 0x214e}, {0x2183, 0x2183},
+    {0x2184, 0x2184}, {0x2c00, 0x2c7b}, {0x2c7e, 0x2ce4}, {0x2ceb, 0x2cee}, {0x2cf2, 0x2cf2}, {0x2cf3, 0x2cf3},
+    {0xa640, 0xa66d}, {0xa680, 0xa69b}, {0xa722, 0xa76f}, {0xa771, 0xa787}, {0xa78b, 0xa78e}, {0xab70, 0xabbf},
+    {0xfb00, 0xfb06}, {0xfb13, 0xfb17}, {0xff21, 0xff3a}, {0xff41, 0xff5a}, {0x10400, 0x1044f}, {0x104b0, 0x104d3},
+    {0x104d8, 0x104fb}, {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2}, {0x118a0, 0x118df}, {0x1e900, 0x1e943}};
+
+    return specdec__text_in(letters, SPECDEC__COUNT(letters), c->code);
+}
+static int specdec__text_is_llm_sign(const specdec__text_character *c)
+{
+    static const specdec__text_range signs[] = {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002},
+                                                {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
+
+    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+}
+
+/* The stages, as regular expressions in order of their functions. */
+#define SPECDEC__TEXT_STAGE(name, expression) \
+    static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
+/* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
+SPECDEC__TEXT_STAGE(newline, length && (text[0] == '\r' || text[0] == '\n'))
+SPECDEC__TEXT_STAGE(number, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
+SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
+SPECDEC__TEXT_STAGE(numbers, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
+/* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
+SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run(text, length, specdec__text_is_letter))
+SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run(text, length, specdec__text_is_punctuation))
+SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcons))
+SPECDEC__TEXT_STAGE(llm_letters, specdec__text_spaced_run(text, length, specdec__text_is_llm_letter))
+SPECDEC__TEXT_STAGE(llm_signs, specdec__text_spaced_run(text, length, specdec__text_is_llm_sign))
+SPECDEC__TEXT_STAGE(trailing, specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
+/* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
+SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
+SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
+/* Words of one expression: GPT-2's, Llama 3's with numbers of any length, GPT-4o's with numbers of one or three. */
+SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
+SPECDEC__TEXT_STAGE(modern, specdec__text_word_modern(text, length, SIZE_MAX))
+SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_contracted(text, length, 1))
+SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_contracted(text, length, 3))
+
+/* [0-9]{3} */
+static size_t specdec__text_stage_triple(const unsigned char *text, size_t length)
+{
+    size_t at;
+
+    for (at = 0; at < 3 && at < length && text[at] >= '0' && text[at] <= '9'; at++) {
+    }
+    return at == 3 ? 3 : 0;
+}
+
+/*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
+static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
+{
+    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poros);
+
+    return end > from ? end : 0;
+}
+
+/* A run of Korean letters, of signs of Chinese texts, of Bopomofo, or of Chinese and Japanese letters (Youtu). */
+static int specdec__text_is_korean(const specdec__text_character *c)
+{
+    return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
+}
+static int specdec__text_is_youtu_sign(const specdec__text_character *c)
+{
+    static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
+        {0x3001, 0x303F}, {0xFE30, 0xFE4F}, {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C}, {0xFF1A, 0xFF1B}};
+
+    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+}
+static int specdec__text_is_bopomofo(const specdec__text_character *c)
+{
+    return c->code >= 0x3105 && c->code <= 0x312F;
+}
+static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
+{
+    static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
+                                                             specdec__text_is_bopomofo, specdec__text_is_east_asian};
+    size_t i, end = 0;
+
+    for (i = 0; i < 4 && !end; i++)
+        end = specdec__text_run_end(text, length, 0, classes[i]);
+    return end;
+}
+
+/* [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+   (DeepSeek V3). */
+static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
+{
+    const specdec__text_character c = specdec__text_character_at(text, length, 0);
+    const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
+    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_run_end(text, length, from,
+                                                                                        specdec__text_is_latin);
+
+    if (from && end > from)
+        return end;
+    from = bare ? 0 : (size_t)c.size;
+    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+        return end;
+    from = text[0] == ' ';
+    end = specdec__text_run_end(text, length, from, specdec__text_is_sign);
+    if (end > from)
+        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+    return specdec__text_word_spaces(text, length);
+}
+
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|
+   \s+(?!\S)|\s+ (Qwen 3.5). */
+static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length, size_t digits)
+{
+    const specdec__text_character c = specdec__text_character_at(text, length, 0);
+    size_t from = specdec__text_before_letters(c), end = specdec__text_contraction(text, length, 1);
+
+    if (end)
+        return end;
+    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+        return end;
+    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    if (end)
+        return end;
+    from = text[0] == ' ';
+    end = specdec__text_run_end(text, length, from, specdec__text_is_neither);
+    if (end > from)
+        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+    return specdec__text_word_spaces(text, length);
+}
+
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
+   Qwen 2's words, but no line ends behind signs. */
+static size_t specdec__text_word_seed(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t end = specdec__text_word_modern(text, length, digits);
+
+    while (end > 1 && specdec__text_character_at(text, length, text[0] == ' ').kind == SPECDEC__TEXT_OTHER &&
+           (text[end - 1] == '\r' || text[end - 1] == '\n'))
+        end--;
+    return end;
+}
+
+/* [^\n]+|\n+ (Gemma 4). */
+static size_t specdec__text_word_line(const unsigned char *text, size_t length, size_t digits)
+{
+    const unsigned char *end = (const unsigned char *)memchr(text, '\n', length);
+    size_t at = 0;
+
+    (void)digits;
+    if (text[0] != '\n')
+        return end ? (size_t)(end - text) : length;
+    while (at < length && text[at] == '\n')
+        at++;
+    return at;
+}
+
+/* How many of a run of numbers stand before its last threes. A run longer than this is cut from its beginning. */
+#define SPECDEC__TEXT_LONGEST_NUMBER 192
+static size_t specdec__text_before_threes(const unsigned char *text, size_t length, size_t *count)
+{
+    size_t at = 0, next;
+
+    for (*count = 0; *count < SPECDEC__TEXT_LONGEST_NUMBER; ++*count, at = next) {
+        next = specdec__text_skip(text, length, at, SPECDEC__TEXT_NUMBER, 1);
+        if (next == at)
+            break;
+    }
+    return *count % 3;
+}
+
+/* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): numbers in threes from their end, where no letter follows. */
+static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
+{
+    size_t count, first = specdec__text_before_threes(text, length, &count), end;
+    specdec__text_character c;
+
+    if (!count)
+        return 0;
+    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, count);
+    c = specdec__text_character_at(text, length, end);
+    if (c.kind == SPECDEC__TEXT_LETTER || c.facts & SPECDEC__TEXT_MARK || c.code == '_')
+        return 0;
+    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
+}
+
+/* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): the same, whatever follows. */
+static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
+{
+    size_t count, first = specdec__text_before_threes(text, length, &count);
+
+    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
+}
+
+/* The first piece that a stage leaves of a text: its match, or what lies before one. *exact becomes 1 when its end is
+   one whatever follows the text. */
+static size_t specdec__text_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
+                                  int *exact)
+{
+    size_t at = 0, size = 0, seen;
+
+    while (at < length) {
+        specdec__text_character c;
+
+        size = stage->match(text + at, length - at);
+        if (size)
+            break;
+        c = specdec__text_character_at(text, length, at);
+        if (c.kind == SPECDEC__TEXT_SPACE && stage->kind == SPECDEC__STAGE_ENDS)
+            at = specdec__text_skip(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
+        else
+            at += (size_t)c.size;
+    }
+    if (!size || stage->kind == SPECDEC__STAGE_ENDS)
+        return at ? at : size;
+    seen = at + (stage->kind == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
+    if (seen <= length && (at || stage->kind == SPECDEC__STAGE_EXACT || stage->kind == SPECDEC__STAGE_FAR))
+        *exact = 1; /* whether there is a match is known from three characters */
+    return at ? at : size;
+}
+
+/* The first word of a text (length > 0): its first piece behind all stages. As a text may be long and its first stage
+   match nowhere, only a beginning of it is looked at first. No expression looks further than to the first character
+   behind a word that is no white space (nor, where these count, a number or a letter). */
+static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
+{
+    size_t window, limit, end, at;
+    int i, exact, far = 0, cased = 0;
+
+    for (window = 16;; window = specdec__size_multiply(window, 2)) {
+        limit = window < length ? window : length;
+        for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
+            end = specdec__text_piece(stages + i, text, end, &exact);
+            far |= stages[i].kind == SPECDEC__STAGE_FAR;
+            cased |= stages[i].kind == SPECDEC__STAGE_CASED;
+        }
+        if (limit == length || exact)
+            return end;
+        for (at = end; at + 4 <= limit;) {
+            const specdec__text_character c = specdec__text_character_at(text, limit, at);
+
+            if (c.kind != SPECDEC__TEXT_SPACE && !(far && c.kind == SPECDEC__TEXT_NUMBER) &&
+                !(cased && c.facts & SPECDEC__TEXT_HEAD))
+                return end;
+            at += (size_t)c.size;
+        }
+    }
+}
+
+/* \p{Han}+ or GPT-4o's words of other characters, without slashes behind signs (Kimi K2). */
+static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t end = specdec__text_run_end(text, length, 0, specdec__text_is_han);
+
+    if (end)
+        return end;
+    end = specdec__text_cased(text, length, 1);
+    return end ? end + specdec__text_contraction(text + end, length - end, 1)
+               : specdec__text_word_rest(text, length, digits, 0);
+}
+
+/* The stages of pre-tokenizers. */
+#define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
+static const specdec__text_stage specdec__text_deepseek_llm[] = {
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
+    SPECDEC__STAGE(trailing, ENDS), SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
+static const specdec__text_stage specdec__text_deepseek_coder[] = {
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(letters, EXACT), SPECDEC__STAGE(punctuation, EXACT),
+    SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
+static const specdec__text_stage specdec__text_deepseek_v3[] = {
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(v3, PLAIN), {NULL, 0}};
+static const specdec__text_stage specdec__text_falcon[] = {
+    SPECDEC__STAGE(falcons, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(triple, EXACT), {NULL, 0}};
+static const specdec__text_stage specdec__text_minicpm5[] = {
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(modern, PLAIN), {NULL, 0}};
+static const specdec__text_stage specdec__text_youtu[] = {
+    SPECDEC__STAGE(youtu, EXACT), SPECDEC__STAGE(gpt4o_1, CASED), {NULL, 0}};
+static const specdec__text_stage specdec__text_tiny_aya[] = {
+    SPECDEC__STAGE(threes, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
+static const specdec__text_stage specdec__text_superbpe[] = {
+    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(groups, FAR), {NULL, 0}};
+static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EXACT), {NULL, 0}};
+static const specdec__text_stage specdec__text_viking[] = {
+    SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
+
+/* Words that are never built from merges when they are tokens: none, all, those of line ends. */
+enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
+
+/* How BPE cuts text into words, by tokenizer.ggml.pre. */
 typedef struct specdec__vocab_words {
     const char *name;
     specdec__text_word_function *word;
     size_t digits;
-    int whole_words;   /* a word that is a token is never built from merges */
-    int add_bos;       /* the default for add_bos_token */
+    int whole_words;   /* SPECDEC__WORDS_... */
+    int add_bos;       /* the default for add_bos_token; 2: whatever the file says */
+    const specdec__text_stage *stages; /* not NULL: in place of word */
 } specdec__vocab_words;
 
 /* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4 and OLMo 2; "refact" Granite 3; "starcoder"
    older ones; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later ones. */
 static const specdec__vocab_words specdec__vocab_words_known[] = {
-    {"gpt-2", specdec__text_word_gpt2, 0, 0, 0},
-    {"olmo", specdec__text_word_gpt2, 0, 0, 0},
-    {"exaone4", specdec__text_word_gpt2, 0, 0, 0},
-    {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0},
-    {"trillion", specdec__text_word_gpt2, 0, 0, 0},
-    {"llama-bpe", specdec__text_word_modern, 3, 1, 1},
-    {"llama3", specdec__text_word_modern, 3, 1, 1},
-    {"llama-v3", specdec__text_word_modern, 3, 1, 1},
-    {"falcon3", specdec__text_word_modern, 3, 1, 1},
-    {"pixtral", specdec__text_word_modern, 3, 1, 1},
-    {"midm-2.0", specdec__text_word_modern, 3, 1, 1},
-    {"smaug-bpe", specdec__text_word_modern, 3, 0, 0},
-    {"dbrx", specdec__text_word_modern, 3, 0, 0},
-    {"glm4", specdec__text_word_modern, 3, 0, 0},
-    {"chatglm-bpe", specdec__text_word_modern, 3, 0, 0},
-    {"qwen2", specdec__text_word_modern, 1, 0, 0},
-    {"deepseek-r1-qwen", specdec__text_word_modern, 1, 0, 0},
-    {"megrez", specdec__text_word_modern, 1, 0, 0},
-    {"gpt-4o", specdec__text_word_contracted, 3, 0, 0},
-    {"llama4", specdec__text_word_contracted, 3, 0, 0},
-    {"kanana2", specdec__text_word_contracted, 3, 0, 0},
-    {"tekken", specdec__text_word_cased, 1, 1, 1},
-    {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0},
-    {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0},
-    {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0},
-    {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
-    {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
+    {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"trillion", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"llama-bpe", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"llama3", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"llama-v3", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"falcon3", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"pixtral", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"midm-2.0", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"smaug-bpe", specdec__text_word_modern, 3, 0, 0, NULL},
+    {"dbrx", specdec__text_word_modern, 3, 0, 0, NULL},
+    {"glm4", specdec__text_word_modern, 3, 0, 0, NULL},
+    {"chatglm-bpe", specdec__text_word_modern, 3, 0, 0, NULL},
+    {"qwen2", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"deepseek-r1-qwen", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"megrez", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"gpt-4o", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"llama4", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"kanana2", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"tekken", specdec__text_word_cased, 1, 1, 1, NULL},
+    {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"refact", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"command-r", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"codeshell", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"mellum2", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
+    {"phi-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"mpt", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"jais", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"mellum", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"gigachat", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"granite-docling", specdec__text_word_gpt2, 0, 0, 0, NULL},
+    {"lfm2", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"falcon-h1", specdec__text_word_modern, 3, 1, 1, NULL},
+    {"hunyuan", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"solar-open", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"stablelm2", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"grok-2", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"kormo", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"bailingmoe", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"bailingmoe2", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"llada-moe", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"qwen35", specdec__text_word_qwen35, 1, 0, 0, NULL},
+    {"seed-coder", specdec__text_word_seed, 1, 0, 0, NULL},
+    {"minimax-m2", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"talkie", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"kimi-k2", specdec__text_word_kimi, 3, 0, 0, NULL},
+    {"gemma4", specdec__text_word_line, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
+    {"deepseek-llm", NULL, 0, 0, 0, specdec__text_deepseek_llm},
+    {"deepseek-coder", NULL, 0, 0, 0, specdec__text_deepseek_coder},
+    {"deepseek-v3", NULL, 0, 0, 0, specdec__text_deepseek_v3},
+    {"hunyuan-dense", NULL, 0, 0, 0, specdec__text_deepseek_v3},
+    {"joyai-llm", NULL, 0, 0, 0, specdec__text_deepseek_v3},
+    {"hy_v4", NULL, 0, 0, 0, specdec__text_deepseek_v3},
+    {"falcon", NULL, 0, 0, 0, specdec__text_falcon},
+    {"minicpm5", NULL, 0, 1, 0, specdec__text_minicpm5},
+    {"youtu", NULL, 0, 1, 0, specdec__text_youtu},
+    {"tiny_aya", NULL, 0, 0, 0, specdec__text_tiny_aya},
+    {"cohere2moe", NULL, 0, 0, 0, specdec__text_tiny_aya},
+    {"superbpe", NULL, 0, 0, 0, specdec__text_superbpe},
+    {"poro-chat", NULL, 0, 0, 0, specdec__text_poro},
+    {"bloom", NULL, 0, 0, 0, specdec__text_poro},
+    {"gpt3-finnish", NULL, 0, 0, 0, specdec__text_poro},
+    {"viking", NULL, 0, 0, 0, specdec__text_viking}};
 
 /* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
    that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
@@ -15430,6 +16104,13 @@ static const struct {
                             {446189, 199998, "<|startoftext|>", "gpt-4o"},
                             {318088, 151329, "<|endoftext|>", "glm4"},
                             {31757, 10000, "IGN", "deepseek-coder"}};
+
+/* Bytes of the first word of a text (length > 0). */
+static size_t specdec__words_first(const specdec__vocab_words *words, const unsigned char *text, size_t length)
+{
+    return words->stages ? specdec__text_word_staged(words->stages, text, length)
+                         : words->word(text, length, words->digits);
+}
 
 /* The row with this name; NULL: there is none. */
 static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
@@ -15641,10 +16322,14 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         v->add_bos = v->add_space_prefix = 1;
         return SPECDEC_OK;
     }
-    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) || !specdec__bytes_are(model, "gpt2"))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
+    if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gemma4"))
+        v->model = SPECDEC__VOCAB_BPE_OF_CHARACTERS;
+    else if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gpt2"))
+        v->model = SPECDEC__VOCAB_BPE;
+    else
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "tokenizer.ggml.model is %.*s (llama, gpt2 and gemma4 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
-    v->model = SPECDEC__VOCAB_BPE;
     return SPECDEC_OK;
 }
 
@@ -15682,6 +16367,11 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
     v->words_given = words.data && !specdec__bytes_are(words, "default");
+    if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* it goes with only one */
+        words.data = (const unsigned char *)"gemma4";
+        words.size = strlen("gemma4");
+        v->words_given = 1;
+    }
     if (!v->words_given) {
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
         if (result)
@@ -15697,7 +16387,10 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
                              "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
                              *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
-    v->add_bos = v->words->add_bos;
+    if (v->model == SPECDEC__VOCAB_BPE && v->words->word == specdec__text_word_line)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
+                             v->words->name);
+    v->add_bos = v->words->add_bos != 0;
     return SPECDEC_OK;
 }
 
@@ -15774,6 +16467,8 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
         if (result)
             return result;
     }
+    if (v->words && v->words->add_bos == 2)
+        v->add_bos = 1;
     return SPECDEC_OK;
 }
 
@@ -15835,12 +16530,13 @@ static int specdec__vocab_space_inside(specdec__bytes text)
     return 0;
 }
 
-/* The byte that a token stands for on its own, -1: none. SPM: <0x41>; BPE: the one character that spells it. */
+/* The byte that a token stands for on its own, -1: none. Byte-level BPE: the one character that spells it; others:
+   <0x41>. */
 static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
 
-    if (!SPECDEC__VOCAB_IS_BPE(v->model))
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model))
         return specdec__vocab_byte_of(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
@@ -15922,7 +16618,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         if (text.size && specdec__vocab_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
-            (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BPE(v->model)) ||
+            (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
             specdec__vocab_find_spelled(v, text, NULL) >= 0)
             continue;
         if (!specdec__vocab_put(v->slots, v->slot_mask, specdec__vocab_hash_end(specdec__vocab_hash(0, text)), id + 1))
@@ -16124,7 +16820,9 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     int was_space = 1;
 
     if (SPECDEC__VOCAB_IS_BPE(v->model))
-        return v->words->word(text, length, v->words->digits);
+        length = specdec__words_first(v->words, text, length);
+    if (SPECDEC__VOCAB_IS_BYTES(v->model))
+        return length;
     if (!v->cuts_at_space)
         return length;
     while (at < length) {
@@ -16228,7 +16926,7 @@ static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t k
         m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
 }
 
-/* Lays out the first symbols: characters for SPM, bytes for BPE. */
+/* Lays out the first symbols: bytes for byte-level BPE, else characters. */
 static void specdec__text_first_symbols(specdec__text_merger *m)
 {
     size_t n = m->run.length, at, size = 1, node;
@@ -16237,7 +16935,7 @@ static void specdec__text_first_symbols(specdec__text_merger *m)
         unsigned char byte = specdec__text_run_byte(&m->run, at);
         int32_t id;
 
-        if (SPECDEC__VOCAB_IS_BPE(m->v->model)) {
+        if (SPECDEC__VOCAB_IS_BYTES(m->v->model)) {
             id = m->v->byte_token[byte];
         } else {
             if (byte >= 0x80) {
@@ -16291,7 +16989,8 @@ static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, s
     for (pass = 0; pass < 2 && known; pass++)
         for (i = at; i < at + m->span[at]; i++) {
             spelled[0] = specdec__text_run_byte(&m->run, i);
-            size = bpe ? 1 : specdec__text_spell(m->v->model, spelled[0], spelled);
+            size = SPECDEC__VOCAB_IS_BYTES(m->v->model) ? 1
+                                                        : specdec__text_spell(m->v->model, spelled[0], spelled);
             for (j = 0; j < size; j++)
                 if (m->v->byte_token[spelled[j]] < 0)
                     known = 0;
@@ -16319,7 +17018,8 @@ static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const 
     specdec__text_merger m;
     size_t at, n = run->length;
 
-    if (v->words && v->words->whole_words) {
+    if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
+                     (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
         int32_t id = specdec__vocab_find(v, run, 0, n);
 
         if (id >= 0) {
@@ -16547,7 +17247,7 @@ static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned cha
         size_t size = 1, i;
         int byte = -1;
 
-        if (!SPECDEC__VOCAB_IS_BPE(model)) {
+        if (!SPECDEC__VOCAB_IS_BYTES(model)) {
             if (text.size - at >= 3 && memcmp(text.data + at, "\xe2\x96\x81", 3) == 0) {
                 byte = ' ';
                 size = 3;
@@ -18806,6 +19506,9 @@ typedef struct specdec__matrix {
     size_t row_bytes;
     int run, apart;             /* of experts that share a tensor with others: so many tiles lie side by side in the
                                    file, and runs begin so many tiles apart; 0: all lie side by side */
+    const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
+                                    multiplied; NULL: none */
+    int scale_tiles;
 } specdec__matrix;
 
 enum {
@@ -20029,6 +20732,49 @@ static specdec_result specdec__model_unread(const char *name, uint32_t type, spe
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
 
+/* Writes the name of a tensor "X.weight" with another ending, ".scale". Returns 0 when it has not that ending. */
+static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
+{
+    specdec__writer w = specdec__writer_to(out, size);
+    const size_t end = strlen(from);
+
+    if (name.size < end || memcmp(name.data + name.size - end, from, end) != 0 ||
+        name.size - end + strlen(to) + 1 > size)
+        return 0;
+    specdec__write_bytes(&w, (const char *)name.data, name.size - end);
+    specdec__write_string(&w, to);
+    return 1;
+}
+
+/* Binds the scales of count matrices that are one, where the file has such: "X.scale" beside "X.weight" (NVFP4). */
+static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
+                                            specdec_error *error)
+{
+    specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
+    specdec__gguf_tensor t;
+    char scale[96];
+    int i;
+
+    out->scales = NULL;
+    out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
+    if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
+        !specdec__model_find_tensor(m, scale, &t))
+        return SPECDEC_OK;
+    if (t.type != SPECDEC__TYPE_F32 || t.shape[0] != (uint64_t)count || t.shape[1] != 1 || t.shape[2] != 1 ||
+        t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d values of F32", scale, count);
+    for (i = 0; i < count; i++) {
+        const float value = specdec__load_f32(t.data + 4 * (size_t)i);
+
+        if (!(value >= -1e16f && value <= 1e16f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "tensor %s holds what is no number, or beyond 1e16, at %d", scale, i);
+    }
+    out->scales = t.data;
+    out->scale_tiles = count > 1 ? out->scale_tiles : 0;
+    return SPECDEC_OK;
+}
+
 /* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
 static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
                                               int columns, int required,
@@ -20060,7 +20806,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->tiles = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
     out->run = out->apart = 0;
-    return SPECDEC_OK;
+    return specdec__model_scales(m, name, count, out, error);
 }
 
 static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
@@ -20296,6 +21042,7 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         matrix->file += (size_t)holder.first * matrix->row_bytes;
         if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
             matrix->run = rows / SPECDEC__QUANT_ROWS;
+            matrix->scale_tiles = matrix->scales ? matrix->run : 0;
             matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
         }
         specdec__model_count_rows(m, matrix, parts > 1 ? rows * m->chosen : rows);
@@ -20705,15 +21452,15 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
     return r;
 }
 
-/* Whether a layer's tensor of this name is one that holds a matrix, or a vector, as they were bound. */
-static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix)
+/* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
+static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
     specdec__model_sizes(m, &shape, size);
-    for (vectors = 0; vectors < 2; vectors++) {
+    for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
                 specdec__model_takes(vectors, i, size) &&
@@ -20736,6 +21483,22 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
 static const char *specdec__model_last_norm(const specdec__model *m)
 {
     return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
+}
+
+/* The same, and whether it holds scales of a matrix; those of inputs are for processors that multiply 4-bit floats. */
+static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
+{
+    char weight[96];
+    specdec__bytes matrix;
+
+    if (specdec__model_layer_knows(m, layer, suffix, 2))
+        return 1;
+    if (!specdec__model_renamed(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
+        !specdec__model_renamed(suffix, ".scale", ".weight", weight, sizeof weight))
+        return 0;
+    matrix.data = (const unsigned char *)weight;
+    matrix.size = strlen(weight);
+    return specdec__model_layer_knows(m, layer, matrix, 1);
 }
 
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
@@ -20761,7 +21524,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     name.size--;
     if (layer >= m->all && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
         return 1;
-    return specdec__model_layer_knows(m, layer, name);
+    return specdec__model_layer_reads(m, layer, name);
 }
 
 /* Refuses a file with a tensor that nobody reads. */
@@ -21194,6 +21957,11 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (SPECDEC__HEADS && m->speculator)
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)
                                 : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a file of heads has no vocabulary");
+    if (vocabulary_only) { /* whatever the architecture */
+        if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
+            return result;
+        return specdec__model_chat(m, arena, error);
+    }
     if (!m->architecture)
         return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
@@ -21207,7 +21975,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     m->all = m->layers;
     if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
-    return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
+    return specdec__model_bind(m, arena, error);
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
@@ -23042,9 +23810,8 @@ static int specdec__places_whole(const specdec__place *places, int count)
     return !count;
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
-   length. next: what this thread is going to multiply after them. */
-static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
+/* What specdec__forward_tiles does, without the scales of matrices. */
+static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
                                    const specdec__place *next, int column, int count,
                                    specdec__scratch *scratch, float *const *sums)
 {
@@ -23087,6 +23854,24 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
         }
         specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column,
                                   count, sums);
+    }
+}
+
+/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
+   length. next: what this thread is going to multiply after them. */
+static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
+                                   const specdec__place *next, int column, int count,
+                                   specdec__scratch *scratch, float *const *sums)
+{
+    int i;
+
+    specdec__forward_products(c, places, place_count, next, column, count, scratch, sums);
+    for (i = 0; i < place_count; i++) {
+        const specdec__matrix *matrix = places[i].matrix;
+        const int at = matrix->scale_tiles ? places[i].tile / matrix->scale_tiles : 0;
+
+        if (matrix->scales)
+            c->kernels->scale(sums[i], specdec__load_f32(matrix->scales + 4 * (size_t)at), count * SPECDEC__ROWS);
     }
 }
 
@@ -37012,15 +37797,24 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The one before. */
+/* The drafters that specdec__measure needs. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
+                                                                  specdec__kernels *kernels, size_t *bytes,
+                                                                  specdec_error *error)
+{
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+
+    memset(drafters, 0, sizeof drafters);
+    return specdec__measure(config, own, kernels, drafters, bytes, error);
+}
+
+/* The table of kernels, in a frame of its own. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
                                                                size_t *bytes, specdec_error *error)
 {
-    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
     specdec__kernels kernels;
 
-    memset(drafters, 0, sizeof drafters);
-    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+    return specdec__measure_drafters(config, own, &kernels, bytes, error);
 }
 
 /* The others: one for each model that the engine opens, `left` of which have none yet. */
@@ -38278,6 +39072,20 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
     return specdec__type_show(specdec__quant_find(number), type);
 }
 
+const char *specdec_type_not_read(uint32_t number, specdec_type *type)
+{
+    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(number);
+
+    if (!stranger || !type)
+        return NULL;
+    type->number = number;
+    type->name = stranger->name;
+    type->block = stranger->block;
+    type->bytes = stranger->bytes;
+    type->writable = 0;
+    return stranger->near_it;
+}
+
 int specdec_type_by_name(const char *name, specdec_type *type)
 {
     uint32_t number = 0;
@@ -38377,7 +39185,9 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
-    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
+    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
+                      : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
+                                                             : "BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;
     info->context = m->context;
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
