@@ -55,16 +55,16 @@ function function_at(i,    signature, clock)
             line[i] = "SPECDEC__REPLACED " line[i]
         return through(i, "[;{}]( /\\*.*)?$")
     }
-    for (signature = line[i]; signature !~ /[{;]/ && line[i + 1] !~ /^{/; signature = signature "\n" line[i])
+    for (signature = line[i]; signature !~ /[{;]/ && line[i + 1] !~ /^[{]/; signature = signature "\n" line[i])
         i++
     if (clock) {
         print "#if defined(SPECDEC_NO_CLOCK) || defined(clock_gettime)\n" signature
-        i = through(i + 1, "^}")
+        i = through(i + 1, "^[}]")
         print "#else\n" signature ";\n#endif"
         return i
     }
-    if (signature ~ /{/ ? line[i] !~ /}( \/\*.*)?$/ : signature !~ /;/)
-        i = through(i + 1, "^}", 1)
+    if (signature ~ /[{]/ ? line[i] !~ /[}]( \/\*.*)?$/ : signature !~ /;/)
+        i = through(i + 1, "^[}]", 1)
     sub(/[ ]*[{;].*/, "", signature)
     print signature ";"
     return i
