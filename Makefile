@@ -138,8 +138,12 @@ LONG_TESTS = tests/test_programs.sh $(patsubst %,$(BUILD)/test_%$(EXE),conforman
 BESIDE_TESTS = $(LONG_TESTS) $(filter-out $(ALONE_TESTS) $(LONG_TESTS),$(TESTS)) tests/test_parts.sh tests/test_real.sh
 RUN_ALL = WATCH=$$PPID BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) -- $(ALONE_TESTS)
 
+# Two compilers at a time, unless it is said how many.
+BUILD_ALL = $(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j2) all tests
+
 # What a user runs before trusting the library: every test, the random ones shortened.
-test: all tests
+test:
+	+@$(BUILD_ALL)
 	@SPECDEC_QUICK=1 $(RUN_ALL)
 
 # Everything else. DEPTH=1: all tests in full, and every form of the header; 2: sanitizers, too; 3: threads, aarch64; 4: all machines;
@@ -160,7 +164,8 @@ else
 	@[ '$(DEPTH)' -lt 5 ] || $(MAKE) fuzz
 endif
 
-check-full: all tests
+check-full:
+	+@$(BUILD_ALL)
 	@$(RUN_ALL)
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
