@@ -132,14 +132,18 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 
 tests: $(TESTS)
 
-# Two at a time, but for those that watch the clock.
-ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),api async compose engine load model ngram pipe pool sample stack text texts tree)
-BESIDE_TESTS = $(filter-out $(ALONE_TESTS),$(TESTS))
-RUN_ALL = WATCH=$$PPID BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) tests/test_parts.sh -- $(ALONE_TESTS) \
-    tests/test_programs.sh tests/test_files.sh tests/test_bindings.sh tests/test_real.sh
+# Two at a time, the longest first, but for those that watch the clock.
+ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),async engine text)
+LONG_TESTS = tests/test_programs.sh $(patsubst %,$(BUILD)/test_%$(EXE),conformance triforce) tests/test_bindings.sh tests/test_files.sh
+BESIDE_TESTS = $(LONG_TESTS) $(filter-out $(ALONE_TESTS) $(LONG_TESTS),$(TESTS)) tests/test_parts.sh tests/test_real.sh
+RUN_ALL = WATCH=$$PPID BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) -- $(ALONE_TESTS)
+
+# Two compilers at a time, unless it is said how many.
+BUILD_ALL = $(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j2) all tests
 
 # What a user runs before trusting the library: every test, the random ones shortened.
-test: all tests
+test:
+	+@$(BUILD_ALL)
 	@SPECDEC_QUICK=1 $(RUN_ALL)
 
 # Everything else. DEPTH=1: all tests in full, and every form of the header; 2: sanitizers, too; 3: threads, aarch64; 4: all machines;
@@ -160,7 +164,8 @@ else
 	@[ '$(DEPTH)' -lt 5 ] || $(MAKE) fuzz
 endif
 
-check-full: all tests
+check-full:
+	+@$(BUILD_ALL)
 	@$(RUN_ALL)
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.

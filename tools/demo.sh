@@ -2,10 +2,11 @@
 # demo.sh SPECDEC FLAGS...: one story, plainly and speculatively, and how fast each was: the best of five runs, in turns.
 specdec=$1
 shift
-T=$(mktemp -d) || exit 1
-trap 'rm -rf "$T"' EXIT
+T=
+trap 'rm -rf "$T"' EXIT # before there is anything to remove: a signal may come at once
 trap 'exit 130' INT # a signal alone does not make every shell run what stands above
 trap 'exit 143' TERM
+T=$(mktemp -d) || exit 1
 
 # measure MODE FLAGS...: one run; its text into $T/MODE, a line "tokens/s tokens-a-step" behind those in $T/MODE.speeds
 measure()

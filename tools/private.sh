@@ -15,7 +15,7 @@ END
 if [ "$1" = source ]; then
     cat << 'END'
 #define SPECDEC_IMPLEMENTATION
-#if defined(_WIN32) /* which has no weak functions */
+#if defined(_WIN32) /* no weak functions there; some of its headers have a macro clock_gettime of their own */
 #define SPECDEC__REPLACED
 #else
 #define SPECDEC__REPLACED __attribute__((weak))
@@ -55,16 +55,16 @@ function function_at(i,    signature, clock)
             line[i] = "SPECDEC__REPLACED " line[i]
         return through(i, "[;{}]( /\\*.*)?$")
     }
-    for (signature = line[i]; signature !~ /[{;]/ && line[i + 1] !~ /^{/; signature = signature "\n" line[i])
+    for (signature = line[i]; signature !~ /[{;]/ && line[i + 1] !~ /^[{]/; signature = signature "\n" line[i])
         i++
     if (clock) {
-        print "#if defined(SPECDEC_NO_CLOCK) || defined(clock_gettime)\n" signature
-        i = through(i + 1, "^}")
+        print "#if !defined(_WIN32) && (defined(SPECDEC_NO_CLOCK) || defined(clock_gettime))\n" signature
+        i = through(i + 1, "^[}]")
         print "#else\n" signature ";\n#endif"
         return i
     }
-    if (signature ~ /{/ ? line[i] !~ /}( \/\*.*)?$/ : signature !~ /;/)
-        i = through(i + 1, "^}", 1)
+    if (signature ~ /[{]/ ? line[i] !~ /[}]( \/\*.*)?$/ : signature !~ /;/)
+        i = through(i + 1, "^[}]", 1)
     sub(/[ ]*[{;].*/, "", signature)
     print signature ";"
     return i
