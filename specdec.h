@@ -1139,7 +1139,7 @@ typedef struct specdec_type {
     int writable;     /* specdec_type_from_float writes it */
 } specdec_type;
 
-#define SPECDEC_TYPE_NUMBERS 31 /* the numbers of types are below this; not all of those below are known */
+#define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
 
 /* The type of a number or a name. Returns 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
@@ -3049,6 +3049,8 @@ SPECDEC__FOR_SPEED
       {2, 1}, {4, 16}, {4, 2}) \
     X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, \
       {2, 1}, {4, 24}) \
+    X(19, IQ1_S, 256, sizeof(specdec__block_iq1_s), 32, 5, 0, specdec__quant_decode_iq1_s, \
+      {2, 1}, {4, 8}, {2, 8}) \
     X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, {2, 1}, {4, 4}) \
     X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, \
       {2, 1}, {4, 24}, {4, 3}) \
@@ -3056,7 +3058,19 @@ SPECDEC__FOR_SPEED
       {2, 1}, {4, 16}, {4, 4}) \
     X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, \
       {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
-    X(30, BF16, 1, 2, 0, 0, 0, NULL, {2, 1})
+    X(29, IQ1_M, 256, sizeof(specdec__block_iq1_m), 16, 5, 0, specdec__quant_decode_iq1_m, \
+      {4, 8}, {4, 4}, {2, 4}) \
+    X(30, BF16, 1, 2, 0, 0, 0, NULL, {2, 1}) \
+    X(34, TQ1_0, 256, sizeof(specdec__block_tq1_0), 32, 2, 0, specdec__quant_decode_tq1_0, \
+      {4, 12}, {1, 4}, {2, 1}) \
+    X(35, TQ2_0, 256, sizeof(specdec__block_tq2_0), 32, 2, 0, specdec__quant_decode_tq2_0, \
+      {4, 16}, {2, 1}) \
+    X(39, MXFP4, 32, sizeof(specdec__block_mxfp4), 32, 5, 0, specdec__quant_decode_mxfp4, {1, 1}, {4, 4}) \
+    X(40, NVFP4, 64, sizeof(specdec__block_nvfp4), 16, 5, 0, specdec__quant_decode_nvfp4, {4, 1}, {4, 8}) \
+    X(41, Q1_0, 128, sizeof(specdec__block_q1_0), 32, 2, 0, specdec__quant_decode_q1_0, \
+      {2, 1}, {SPECDEC__QUANT_BITS32, 4}) \
+    X(42, Q2_0, 64, sizeof(specdec__block_q2_0), 32, 2, 0, specdec__quant_decode_q2_0, \
+      {2, 1}, {SPECDEC__QUANT_TWOS32, 4})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
@@ -3064,15 +3078,14 @@ enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hol
 
 /* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
 #ifdef SPECDEC_TYPES
-#define SPECDEC__QUANT_WANT(name) | 1 << SPECDEC__TYPE_##name
-enum {
-    SPECDEC__QUANT_WANTED = 1 << SPECDEC__TYPE_F32 | 1 << SPECDEC__TYPE_F16 | 1 << SPECDEC__TYPE_BF16 |
-                            1 << SPECDEC__TYPE_Q8_0 SPECDEC_TYPES(SPECDEC__QUANT_WANT)
-};
+#define SPECDEC__QUANT_WANT(name) | UINT64_C(1) << SPECDEC__TYPE_##name
+#define SPECDEC__QUANT_WANTED \
+    (UINT64_C(0) SPECDEC__QUANT_WANT(F32) SPECDEC__QUANT_WANT(F16) SPECDEC__QUANT_WANT(BF16) \
+     SPECDEC__QUANT_WANT(Q8_0) SPECDEC_TYPES(SPECDEC__QUANT_WANT))
 #else
-enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
+#define SPECDEC__QUANT_WANTED UINT64_MAX
 #endif
-#define SPECDEC__HAS(name) (SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1)
+#define SPECDEC__HAS(name) ((int)(SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1))
 
 #define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
 #define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
@@ -3080,11 +3093,17 @@ enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
 #define SPECDEC__QUANT_ROWS 16      /* rows of a tile */
 #define SPECDEC__QUANT_FIELDS 4     /* fields of a block, at most */
 #define SPECDEC__QUANT_BITS32 32    /* unit of a field: a 32-bit word whose bits are transposed from 8x4 to 4x8 */
+#define SPECDEC__QUANT_TWOS32 64    /* the same: a 32-bit word whose pairs of bits are transposed, 4x4 */
 
-/* One field of a block: count units of unit bytes each (or SPECDEC__QUANT_BITS32), kept together by the tiles. */
+/* One field of a block: count units of unit bytes each (or of words whose bits are transposed), kept together by the
+   tiles. */
 typedef struct specdec__quant_field {
-    unsigned char unit, count; /* 1, 2, 4 or SPECDEC__QUANT_BITS32; 0 ends the list */
+    unsigned char unit, count; /* 1, 2, 4, SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32; 0 ends the list. In the last
+                                  16 bytes of a block, units begin whole units before its end */
 } specdec__quant_field;
+
+/* Bytes of a unit of a field. */
+SPECDEC__INLINE size_t specdec__quant_unit_bytes(int unit) { return unit > 4 ? 4 : (size_t)unit; }
 
 /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum). */
 typedef void specdec__quant_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
@@ -3097,11 +3116,18 @@ typedef struct specdec__quant_type {
     uint16_t block;     /* elements of a block */
     uint16_t bytes;     /* bytes of a block */
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
-    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2) */
+    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
+                           bits in [-1, 2] */
     uint16_t has_minimum; /* it has no more than 5 bits then */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
+
+/* What is added to a code of a type to make it unsigned. */
+SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
+{
+    return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
+}
 
 /* Half float to float: exact, subnormals and infinities included; a NaN keeps its payload. */
 SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
@@ -3174,6 +3200,18 @@ typedef struct specdec__block_iq3_s {
 } specdec__block_iq3_s;
 typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
 typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;
+
+typedef struct specdec__block_iq1_s { unsigned char d[2], index[32], high[8][2]; } specdec__block_iq1_s;
+typedef struct specdec__block_iq1_m { unsigned char index[32], high[16], scales[4][2]; } specdec__block_iq1_m;
+typedef struct specdec__block_tq1_0 { unsigned char fives[48], fours[4], d[2]; } specdec__block_tq1_0;
+typedef struct specdec__block_tq2_0 { unsigned char crumbs[64], d[2]; } specdec__block_tq2_0;
+typedef struct specdec__block_mxfp4 { unsigned char exponent, nibbles[16]; } specdec__block_mxfp4;
+typedef struct specdec__block_nvfp4 { unsigned char scales[4], nibbles[4][8]; } specdec__block_nvfp4;
+typedef struct specdec__block_q1_0 { unsigned char d[2], bits[16]; } specdec__block_q1_0;
+typedef struct specdec__block_q2_0 { unsigned char d[2], crumbs[16]; } specdec__block_q2_0;
+
+/* Twice the 16 values of a 4-bit float (E2M1), of which MXFP4 and NVFP4 are made. */
+static const int8_t specdec__quant_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* The 16 values of IQ4_NL and IQ4_XS. */
 static const int8_t specdec__quant_iq4_values[16] = {
@@ -3372,6 +3410,131 @@ static const uint16_t specdec__quant_iq2_xs_grid[512] = {SPECDEC__QUANT_IQ2_XS_G
     X(42148, 42240, 42265, 42577, 43018, 43048, 43170, 43348, 43398, 43528, 43530, 43552, 43554, 43560, 43656, 43690)
 static const uint16_t specdec__quant_iq2_s_grid[1024] = {SPECDEC__QUANT_IQ2_S_GRID(SPECDEC__QUANT_POINTS)};
 
+/* The 2048 points of IQ1_S and IQ1_M: 8 values a point, 2 bits each (0, 1, 2 for -1, 0, 1), the first one lowest. */
+static const uint16_t specdec__quant_iq1_grid[2048] = {
+    0, 2, 5, 8, 10, 17, 21, 32, 34, 40, 42, 69, 81, 84, 86, 101, 128, 130, 136, 138, 149, 160, 162, 168, 170, 260, 261,
+    273, 276, 278, 281, 282, 293, 321, 326, 329, 338, 341, 346, 353, 356, 358, 360, 389, 401, 404, 406, 421, 512, 514,
+    520, 522, 533, 544, 546, 552, 554, 581, 593, 601, 612, 617, 640, 642, 648, 650, 657, 661, 665, 672, 674, 680, 682,
+    1041, 1044, 1046, 1061, 1089, 1097, 1109, 1114, 1124, 1125, 1169, 1177, 1189, 1281, 1284, 1285, 1286, 1301, 1304,
+    1306, 1321, 1344, 1349, 1354, 1360, 1361, 1364, 1365, 1366, 1369, 1376, 1378, 1381, 1384, 1386, 1409, 1425, 1429,
+    1432, 1434, 1441, 1444, 1445, 1446, 1449, 1556, 1561, 1601, 1604, 1616, 1618, 1621, 1624, 1632, 1633, 1638, 1641,
+    1669, 1681, 1684, 1689, 2048, 2050, 2056, 2058, 2069, 2080, 2082, 2088, 2090, 2117, 2129, 2134, 2149, 2176, 2178,
+    2184, 2186, 2197, 2208, 2210, 2216, 2218, 2309, 2321, 2324, 2329, 2340, 2341, 2369, 2384, 2385, 2389, 2401, 2404,
+    2409, 2449, 2452, 2454, 2457, 2469, 2560, 2562, 2568, 2570, 2581, 2592, 2594, 2600, 2602, 2629, 2641, 2649, 2657,
+    2661, 2688, 2690, 2693, 2696, 2698, 2709, 2720, 2722, 2728, 2730, 4112, 4113, 4116, 4121, 4132, 4133, 4161, 4164,
+    4176, 4181, 4184, 4193, 4196, 4197, 4201, 4241, 4244, 4246, 4257, 4261, 4353, 4356, 4358, 4361, 4368, 4370, 4373,
+    4376, 4385, 4388, 4393, 4421, 4426, 4432, 4433, 4434, 4436, 4437, 4438, 4441, 4448, 4453, 4484, 4498, 4501, 4513,
+    4516, 4625, 4628, 4630, 4645, 4672, 4678, 4681, 4690, 4693, 4696, 4698, 4708, 4710, 4741, 4753, 4756, 4758, 4773,
+    5121, 5126, 5129, 5140, 5141, 5144, 5145, 5153, 5158, 5185, 5189, 5190, 5192, 5194, 5201, 5204, 5205, 5206, 5209,
+    5218, 5221, 5224, 5252, 5257, 5264, 5268, 5269, 5272, 5273, 5274, 5281, 5284, 5285, 5289, 5378, 5381, 5386, 5393,
+    5396, 5397, 5398, 5401, 5408, 5410, 5413, 5416, 5418, 5441, 5444, 5445, 5446, 5457, 5458, 5460, 5461, 5462, 5465,
+    5466, 5473, 5476, 5477, 5478, 5481, 5504, 5506, 5508, 5509, 5512, 5514, 5520, 5521, 5524, 5525, 5526, 5529, 5530,
+    5536, 5538, 5541, 5633, 5636, 5637, 5638, 5653, 5654, 5656, 5658, 5665, 5670, 5696, 5698, 5700, 5701, 5704, 5706,
+    5713, 5717, 5718, 5720, 5721, 5729, 5732, 5733, 5736, 5737, 5738, 5766, 5770, 5778, 5781, 5796, 5801, 6161, 6166,
+    6181, 6209, 6212, 6214, 6217, 6224, 6229, 6232, 6234, 6240, 6241, 6244, 6246, 6249, 6277, 6289, 6292, 6309, 6416,
+    6418, 6421, 6426, 6433, 6437, 6466, 6468, 6469, 6472, 6481, 6484, 6485, 6486, 6489, 6490, 6496, 6501, 6506, 6537,
+    6545, 6546, 6549, 6552, 6561, 6566, 6569, 6665, 6678, 6692, 6694, 6724, 6726, 6729, 6736, 6738, 6741, 6744, 6753,
+    6758, 6761, 6789, 6801, 6806, 6810, 8192, 8194, 8200, 8202, 8213, 8224, 8226, 8229, 8232, 8234, 8261, 8273, 8281,
+    8289, 8293, 8320, 8322, 8328, 8330, 8341, 8352, 8354, 8357, 8360, 8362, 8453, 8465, 8468, 8473, 8485, 8514, 8516,
+    8521, 8533, 8536, 8538, 8545, 8548, 8549, 8550, 8581, 8592, 8598, 8601, 8613, 8705, 8712, 8714, 8721, 8725, 8736,
+    8738, 8744, 8746, 8773, 8785, 8790, 8793, 8805, 8833, 8840, 8842, 8849, 8853, 8864, 8866, 8872, 8874, 9221, 9236,
+    9238, 9241, 9253, 9284, 9285, 9286, 9289, 9298, 9301, 9304, 9306, 9318, 9349, 9361, 9364, 9369, 9377, 9381, 9481,
+    9493, 9505, 9513, 9536, 9541, 9544, 9553, 9556, 9557, 9561, 9570, 9573, 9576, 9609, 9616, 9620, 9621, 9624, 9626,
+    9633, 9636, 9638, 9641, 9733, 9744, 9746, 9753, 9765, 9793, 9801, 9813, 9824, 9825, 9833, 9860, 9862, 9872, 9882,
+    10240, 10242, 10248, 10250, 10261, 10272, 10274, 10280, 10282, 10309, 10321, 10324, 10341, 10368, 10370, 10376,
+    10378, 10400, 10402, 10408, 10410, 10505, 10513, 10516, 10521, 10533, 10566, 10569, 10578, 10581, 10593, 10596,
+    10598, 10601, 10629, 10640, 10646, 10649, 10660, 10661, 10752, 10754, 10760, 10762, 10784, 10786, 10792, 10794,
+    10821, 10833, 10838, 10841, 10853, 10880, 10882, 10888, 10890, 10901, 10912, 10914, 10920, 10922, 16389, 16401,
+    16406, 16421, 16457, 16466, 16469, 16472, 16474, 16481, 16484, 16486, 16532, 16537, 16545, 16550, 16640, 16641,
+    16644, 16646, 16649, 16658, 16661, 16662, 16664, 16666, 16673, 16678, 16681, 16709, 16712, 16714, 16721, 16724,
+    16725, 16726, 16729, 16730, 16741, 16744, 16746, 16769, 16772, 16774, 16784, 16786, 16789, 16800, 16801, 16802,
+    16901, 16913, 16916, 16918, 16933, 16961, 16978, 16981, 16986, 16996, 17001, 17033, 17044, 17061, 17409, 17429,
+    17433, 17449, 17477, 17480, 17482, 17489, 17492, 17493, 17494, 17505, 17506, 17509, 17512, 17514, 17537, 17542,
+    17545, 17552, 17554, 17557, 17568, 17569, 17577, 17665, 17666, 17669, 17674, 17681, 17684, 17685, 17686, 17689,
+    17696, 17701, 17706, 17729, 17732, 17733, 17734, 17737, 17744, 17745, 17748, 17749, 17750, 17752, 17753, 17761,
+    17764, 17765, 17766, 17769, 17794, 17796, 17797, 17800, 17809, 17812, 17813, 17814, 17817, 17818, 17829, 17832,
+    17834, 17921, 17925, 17929, 17940, 17941, 17944, 17946, 17953, 17956, 17961, 17984, 17986, 17989, 17992, 18000,
+    18001, 18002, 18005, 18006, 18009, 18018, 18021, 18024, 18049, 18053, 18058, 18068, 18069, 18081, 18084, 18086,
+    18437, 18449, 18453, 18458, 18469, 18498, 18505, 18512, 18517, 18520, 18529, 18532, 18534, 18537, 18565, 18577,
+    18580, 18582, 18585, 18597, 18689, 18693, 18694, 18698, 18704, 18708, 18709, 18712, 18721, 18724, 18726, 18752,
+    18757, 18762, 18769, 18770, 18772, 18773, 18774, 18777, 18784, 18786, 18789, 18790, 18794, 18822, 18825, 18834,
+    18837, 18838, 18840, 18849, 18852, 18854, 18857, 18966, 19012, 19014, 19017, 19029, 19032, 19034, 19044, 19049,
+    19092, 19109, 20481, 20484, 20485, 20486, 20489, 20498, 20501, 20506, 20513, 20516, 20521, 20544, 20549, 20552,
+    20561, 20564, 20565, 20566, 20569, 20581, 20584, 20614, 20617, 20629, 20632, 20640, 20641, 20646, 20649, 20741,
+    20744, 20745, 20746, 20753, 20756, 20757, 20758, 20760, 20761, 20768, 20773, 20774, 20776, 20778, 20801, 20804,
+    20805, 20806, 20809, 20816, 20817, 20818, 20820, 20821, 20822, 20824, 20825, 20826, 20833, 20836, 20837, 20838,
+    20841, 20866, 20869, 20881, 20884, 20885, 20886, 20889, 20896, 20901, 20906, 20993, 20998, 21010, 21013, 21018,
+    21025, 21028, 21058, 21061, 21066, 21073, 21076, 21077, 21078, 21081, 21090, 21093, 21125, 21136, 21138, 21141,
+    21145, 21146, 21156, 21508, 21509, 21521, 21524, 21525, 21526, 21528, 21529, 21537, 21541, 21544, 21546, 21569,
+    21572, 21573, 21574, 21577, 21578, 21584, 21585, 21588, 21589, 21590, 21592, 21593, 21594, 21601, 21602, 21604,
+    21605, 21606, 21609, 21632, 21640, 21642, 21649, 21652, 21653, 21654, 21657, 21665, 21668, 21669, 21674, 21761,
+    21762, 21764, 21765, 21766, 21769, 21776, 21777, 21778, 21780, 21781, 21782, 21785, 21786, 21793, 21796, 21797,
+    21798, 21801, 21824, 21825, 21826, 21828, 21829, 21830, 21832, 21833, 21840, 21841, 21842, 21844, 21845, 21846,
+    21848, 21849, 21850, 21856, 21857, 21860, 21861, 21862, 21864, 21865, 21866, 21889, 21892, 21893, 21897, 21898,
+    21904, 21905, 21908, 21909, 21910, 21912, 21913, 21921, 21924, 21925, 21926, 21929, 22016, 22017, 22018, 22020,
+    22022, 22024, 22025, 22033, 22036, 22037, 22040, 22041, 22048, 22049, 22050, 22052, 22053, 22054, 22056, 22057,
+    22081, 22085, 22086, 22088, 22089, 22090, 22096, 22097, 22098, 22100, 22101, 22102, 22104, 22105, 22106, 22113,
+    22116, 22117, 22121, 22146, 22149, 22150, 22152, 22153, 22154, 22161, 22165, 22170, 22178, 22181, 22182, 22184,
+    22185, 22532, 22533, 22534, 22537, 22544, 22549, 22552, 22561, 22570, 22597, 22600, 22602, 22609, 22612, 22613,
+    22614, 22616, 22617, 22624, 22626, 22628, 22629, 22658, 22665, 22672, 22674, 22677, 22680, 22689, 22697, 22785,
+    22786, 22789, 22794, 22801, 22804, 22805, 22806, 22809, 22821, 22849, 22852, 22853, 22854, 22857, 22864, 22865,
+    22866, 22868, 22869, 22870, 22872, 22873, 22874, 22881, 22884, 22885, 22886, 22889, 22913, 22917, 22921, 22929,
+    22932, 22933, 22934, 22936, 22937, 22949, 23044, 23048, 23061, 23066, 23072, 23077, 23078, 23081, 23109, 23112,
+    23113, 23121, 23125, 23126, 23128, 23129, 23138, 23141, 23144, 23146, 23169, 23178, 23186, 23189, 23190, 23192,
+    23194, 23201, 24581, 24596, 24598, 24601, 24613, 24644, 24656, 24661, 24662, 24664, 24666, 24673, 24676, 24678,
+    24681, 24705, 24726, 24741, 24833, 24836, 24838, 24841, 24850, 24853, 24865, 24866, 24870, 24873, 24901, 24905,
+    24913, 24917, 24918, 24921, 24933, 24934, 24938, 24964, 24970, 24978, 24981, 24993, 24998, 25001, 25105, 25110,
+    25113, 25152, 25153, 25158, 25173, 25174, 25176, 25184, 25221, 25233, 25238, 25253, 25617, 25618, 25621, 25622,
+    25626, 25633, 25638, 25641, 25664, 25666, 25669, 25672, 25674, 25681, 25684, 25685, 25686, 25689, 25690, 25696,
+    25698, 25701, 25732, 25733, 25737, 25744, 25746, 25748, 25749, 25750, 25752, 25754, 25761, 25764, 25769, 25861,
+    25864, 25866, 25873, 25877, 25878, 25881, 25924, 25925, 25926, 25929, 25936, 25937, 25940, 25941, 25942, 25945,
+    25953, 25956, 25957, 25958, 25961, 25990, 25993, 25994, 26001, 26005, 26006, 26009, 26010, 26018, 26021, 26022,
+    26024, 26114, 26121, 26133, 26144, 26150, 26152, 26153, 26176, 26181, 26184, 26186, 26193, 26196, 26197, 26198,
+    26200, 26202, 26208, 26213, 26216, 26240, 26242, 26245, 26250, 26260, 26262, 26264, 26265, 26272, 26276, 26278,
+    26282, 26646, 26649, 26661, 26689, 26706, 26709, 26714, 26721, 26729, 26757, 26769, 26776, 26790, 26881, 26884,
+    26896, 26901, 26913, 26916, 26918, 26921, 26944, 26945, 26949, 26950, 26952, 26961, 26964, 26965, 26966, 26969,
+    26976, 26981, 26986, 27010, 27012, 27018, 27029, 27041, 27044, 27045, 27049, 27153, 27158, 27160, 27201, 27204,
+    27209, 27216, 27221, 27224, 27226, 27236, 27237, 27241, 27270, 27284, 27288, 27290, 27302, 32768, 32770, 32776,
+    32778, 32800, 32802, 32808, 32810, 32837, 32848, 32849, 32852, 32854, 32857, 32869, 32896, 32898, 32904, 32906,
+    32917, 32928, 32930, 32936, 32938, 33029, 33041, 33044, 33046, 33049, 33061, 33089, 33092, 33097, 33104, 33106,
+    33109, 33110, 33112, 33113, 33124, 33126, 33129, 33157, 33161, 33172, 33174, 33177, 33189, 33280, 33282, 33288,
+    33290, 33301, 33312, 33314, 33320, 33322, 33361, 33364, 33369, 33381, 33408, 33410, 33416, 33418, 33429, 33440,
+    33442, 33448, 33450, 33812, 33817, 33857, 33860, 33873, 33877, 33882, 33889, 33892, 33897, 33940, 33945, 34049,
+    34057, 34066, 34069, 34074, 34086, 34089, 34112, 34113, 34117, 34120, 34129, 34132, 34133, 34134, 34137, 34138,
+    34149, 34150, 34152, 34154, 34177, 34180, 34182, 34185, 34192, 34194, 34197, 34200, 34214, 34321, 34326, 34329,
+    34341, 34369, 34372, 34377, 34378, 34384, 34389, 34393, 34394, 34401, 34406, 34410, 34437, 34449, 34458, 34468,
+    34816, 34818, 34824, 34826, 34837, 34848, 34850, 34856, 34858, 34881, 34885, 34897, 34900, 34905, 34917, 34921,
+    34944, 34946, 34952, 34954, 34965, 34976, 34978, 34984, 34986, 35077, 35078, 35089, 35092, 35094, 35109, 35137,
+    35140, 35142, 35145, 35152, 35154, 35157, 35162, 35169, 35172, 35205, 35222, 35225, 35237, 35328, 35330, 35336,
+    35338, 35349, 35360, 35362, 35368, 35370, 35397, 35409, 35412, 35414, 35456, 35458, 35464, 35466, 35477, 35488,
+    35490, 35496, 35498, 36869, 36881, 36886, 36888, 36889, 36901, 36929, 36934, 36937, 36949, 36952, 36954, 36969,
+    36970, 36997, 37009, 37012, 37014, 37017, 37029, 37121, 37124, 37126, 37129, 37136, 37141, 37144, 37146, 37153,
+    37156, 37158, 37161, 37184, 37189, 37200, 37201, 37204, 37205, 37206, 37209, 37218, 37221, 37252, 37254, 37266,
+    37269, 37272, 37281, 37284, 37286, 37289, 37381, 37393, 37396, 37401, 37413, 37444, 37446, 37449, 37456, 37458,
+    37461, 37464, 37478, 37481, 37509, 37524, 37526, 37545, 37889, 37892, 37894, 37904, 37909, 37912, 37926, 37952,
+    37962, 37969, 37972, 37973, 37974, 37976, 37977, 37984, 37985, 37986, 37989, 38020, 38022, 38034, 38036, 38037,
+    38040, 38049, 38057, 38144, 38149, 38152, 38154, 38160, 38161, 38164, 38165, 38166, 38169, 38177, 38181, 38185,
+    38186, 38209, 38212, 38213, 38214, 38217, 38224, 38225, 38226, 38228, 38229, 38230, 38232, 38233, 38234, 38241,
+    38244, 38245, 38246, 38249, 38273, 38277, 38280, 38289, 38290, 38292, 38293, 38294, 38297, 38298, 38304, 38306,
+    38309, 38312, 38314, 38401, 38404, 38416, 38421, 38425, 38432, 38438, 38441, 38469, 38472, 38473, 38481, 38482,
+    38485, 38486, 38489, 38501, 38504, 38530, 38532, 38537, 38538, 38546, 38548, 38549, 38564, 38566, 38569, 38917,
+    38934, 38937, 38949, 38977, 38982, 38992, 38994, 38997, 38998, 39002, 39012, 39013, 39045, 39057, 39062, 39065,
+    39077, 39172, 39174, 39177, 39184, 39186, 39189, 39192, 39194, 39200, 39201, 39204, 39206, 39232, 39234, 39237,
+    39240, 39242, 39249, 39252, 39253, 39254, 39257, 39266, 39269, 39270, 39274, 39297, 39300, 39312, 39314, 39317,
+    39322, 39329, 39334, 39429, 39445, 39461, 39492, 39494, 39497, 39504, 39509, 39512, 39521, 39557, 39569, 39572,
+    39573, 39574, 40960, 40962, 40968, 40970, 40981, 40992, 40994, 41000, 41002, 41029, 41041, 41044, 41046, 41049,
+    41088, 41090, 41096, 41098, 41109, 41120, 41122, 41128, 41130, 41221, 41225, 41233, 41236, 41238, 41241, 41242,
+    41286, 41289, 41297, 41301, 41304, 41306, 41313, 41316, 41349, 41360, 41362, 41366, 41369, 41474, 41480, 41482,
+    41488, 41497, 41506, 41512, 41514, 41541, 41553, 41558, 41561, 41573, 41600, 41602, 41608, 41610, 41621, 41632,
+    41634, 41640, 41642, 42009, 42021, 42049, 42052, 42064, 42068, 42069, 42072, 42074, 42081, 42085, 42086, 42088,
+    42089, 42117, 42246, 42249, 42256, 42258, 42261, 42264, 42278, 42281, 42306, 42309, 42321, 42324, 42325, 42326,
+    42329, 42341, 42346, 42369, 42372, 42373, 42374, 42377, 42386, 42389, 42392, 42501, 42513, 42518, 42522, 42529,
+    42533, 42564, 42566, 42570, 42578, 42581, 42582, 42584, 42592, 42594, 42630, 42640, 42645, 42646, 42649, 42657,
+    42660, 42662, 43008, 43010, 43016, 43018, 43040, 43042, 43048, 43050, 43089, 43092, 43094, 43097, 43136, 43138,
+    43144, 43146, 43157, 43168, 43170, 43176, 43178, 43269, 43284, 43289, 43297, 43301, 43329, 43344, 43349, 43354,
+    43361, 43366, 43369, 43408, 43414, 43520, 43522, 43528, 43530, 43552, 43554, 43560, 43562, 43601, 43604, 43606,
+    43648, 43650, 43656, 43658, 43669, 43680, 43682, 43688, 43690};
+
 /* =====================================================================================================================
  * >>quant/decode: decoders: a block of a quantised type to integer codes and scales.
  * ================================================================================================================== */
@@ -3385,6 +3548,23 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
         codes[i] = (int8_t)((packed[i] & 15) + offset);
         codes[i + 16] = (int8_t)((packed[i] >> 4) + offset);
     }
+}
+
+/* 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
+SPECDEC__INLINE float specdec__quant_power(unsigned exponent)
+{
+    return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+}
+
+/* Half the value of an 8-bit float without a sign: 4 bits of exponent, 3 of mantissa; 0x7f stands for 0. */
+SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
+{
+    const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
+
+    if ((byte & 127) == 127)
+        return 0;
+    return exponent ? specdec__float_from_bits((exponent + 119) << 23 | mantissa << 20)
+                    : (float)mantissa * (1.0f / 1024);
 }
 
 SPECDEC__RARE
@@ -3724,6 +3904,140 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
+/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats. Value: float * 2^(e - 127); codes are twice the
+   floats (Open Compute Project, Microscaling Formats, 2023). */
+static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_mxfp4 *from = (const specdec__block_mxfp4 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = specdec__quant_power(from->exponent);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = specdec__quant_fp4_values[codes[i]];
+}
+
+/* NVFP4: 4 scales that are 8-bit floats without a sign, for 16 values each 8 bytes of nibbles that are 4-bit floats;
+   codes are twice the floats. */
+static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_nvfp4 *from = (const specdec__block_nvfp4 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        scale[i] = specdec__quant_half_of_e4m3(from->scales[i]);
+    for (i = 0; i < 64; i++)
+        codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
+}
+
+/* Q1_0: d f16, 128 bits: 1 for d, 0 for -d. */
+static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q1_0 *from = (const specdec__block_q1_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = scale[1] = scale[2] = scale[3] = specdec__load_f16(from->d);
+    for (i = 0; i < 128; i++)
+        codes[i] = (int8_t)((from->bits[i / 8] >> (i % 8) & 1) * 2 - 1);
+}
+
+/* Q2_0: d f16, 64 times 2 bits: (bits - 1) * d. */
+static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q2_0 *from = (const specdec__block_q2_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = scale[1] = specdec__load_f16(from->d);
+    for (i = 0; i < 64; i++)
+        codes[i] = (int8_t)((from->crumbs[i / 4] >> (i % 4 * 2) & 3) - 1);
+}
+
+/* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
+static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++)
+        scale[i] = specdec__load_f16(from->d);
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
+}
+
+/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. A byte is a fraction, over 256,
+   whose first digits behind the point are these. */
+static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    static const unsigned char powers[5] = {1, 3, 9, 27, 81};
+    const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++)
+        scale[i] = specdec__load_f16(from->d);
+    for (i = 0; i < 256; i++) {
+        const int in_run = i < 160 ? i : i - 160, run = i < 160 ? 32 : i < 240 ? 16 : 4;
+        const int at = i < 240 ? in_run % run : (i - 240) % 4, digit = i < 240 ? in_run / run : (i - 240) / 4;
+        const unsigned char byte = i < 160 ? from->fives[at] : i < 240 ? from->fives[32 + at] : from->fours[at];
+
+        codes[i] = (int8_t)(((byte * powers[digit] & 255) * 3 >> 8) - 1);
+    }
+}
+
+/* Eight values of a point of the grid of IQ1, times eight, plus shift. */
+SPECDEC__INLINE void specdec__quant_iq1_point(unsigned point, int shift, int8_t *codes)
+{
+    int i;
+
+    for (i = 0; i < 8; i++)
+        codes[i] = (int8_t)((int)(specdec__quant_iq1_grid[point] >> (2 * i) & 3) * 8 - 8 + shift);
+}
+
+/* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
+   scale, the sign of a shift. */
+static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq1_s *from = (const specdec__block_iq1_s *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        unsigned high = specdec__load_u16(from->high[i / 4]);
+
+        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000 ? -1 : 1,
+                                 codes + 8 * i);
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
+    }
+}
+
+/* IQ1_M: 32 low bytes of indices of the grid, 32 nibbles: 3 bits on top of an index and the sign of a shift; 4 words:
+   four times 3 bits of a scale, and four bits of d f16. */
+static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq1_m *from = (const specdec__block_iq1_m *)(const void *)block;
+    unsigned half = 0;
+    float d;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        half |= (unsigned)specdec__load_u16(from->scales[i]) >> 12 << (4 * i);
+    d = specdec__float_from_f16((uint16_t)half);
+    for (i = 0; i < 32; i++) {
+        unsigned high = (unsigned)from->high[i / 2] >> (i % 2 * 4) & 15;
+
+        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8 ? -1 : 1, codes + 8 * i);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
+}
 SPECDEC__RARE_END
 
 /* =====================================================================================================================
@@ -3757,14 +4071,11 @@ typedef struct specdec__quant_stranger {
 } specdec__quant_stranger;
 
 static const specdec__quant_stranger specdec__quant_strangers[] = {
-    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},         {9, 32, 36, "Q8_1", "Q8_0"},
-    {15, 256, 292, "Q8_K", "Q8_0"},     {19, 256, 50, "IQ1_S", "IQ2_XXS"}, {24, 1, 1, "I8", "F32"},
-    {25, 1, 2, "I16", "F32"},           {26, 1, 4, "I32", "F32"},          {27, 1, 8, "I64", "F32"},
-    {28, 1, 8, "F64", "F32"},           {29, 256, 56, "IQ1_M", "IQ2_XXS"}, {31, 1, 0, "Q4_0_4_4", "Q4_0"},
-    {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},    {34, 256, 54, "TQ1_0", "IQ2_XXS"},
-    {35, 256, 66, "TQ2_0", "Q2_K"},     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"},
-    {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}, {39, 32, 17, "MXFP4", "IQ4_NL"},   {40, 64, 36, "NVFP4", "IQ4_NL"},
-    {41, 128, 18, "Q1_0", "IQ2_XXS"},   {42, 64, 18, "Q2_0", "Q2_K"}};
+    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
+    {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
+    {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
+    {31, 1, 0, "Q4_0_4_4", "Q4_0"},     {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},
+    {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
 static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_stranger(uint32_t number)
@@ -4483,6 +4794,20 @@ static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type 
     (SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u), SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), \
      SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au))
 
+/* Pair 4*i + j of bits (i, j < 4) goes to pair 4*j + i: byte j then holds the codes of the elements 4*i + j. Its own
+   inverse. */
+#define SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare) \
+    (SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 12, 0x0000F0F0u))
+
+/* What the tiles do to words of a field. */
+#define SPECDEC__QUANT_TRANSPOSE(unit, word, spare) \
+    do { \
+        if ((unit) == SPECDEC__QUANT_BITS32) \
+            SPECDEC__QUANT_TRANSPOSE_BITS(word, spare); \
+        else if ((unit) == SPECDEC__QUANT_TWOS32) \
+            SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare); \
+    } while (0)
+
 /* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
    restored. */
 SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
@@ -4503,10 +4828,10 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         for (i = 0; i < count; i++) {
             uint32_t word = specdec__load_u32(from + (size_t)i * from_step), spare;
 
-            if (back)
+            if (back && unit == SPECDEC__QUANT_BITS32)
                 SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare);
             else
-                SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+                SPECDEC__QUANT_TRANSPOSE(unit, word, spare);
             specdec__store_u32(to + (size_t)i * to_step, word);
         }
 }
@@ -4575,11 +4900,24 @@ SPECDEC__INLINE void specdec__quant_sixteen(int unit, const unsigned char *from,
             w[1] = specdec__even_bytes(odd, odd2);
             w[2] = specdec__odd_bytes(even, even2);
             w[3] = specdec__odd_bytes(odd, odd2);
-        } else if (unit == SPECDEC__QUANT_BITS32) {
+        } else {
             for (k = 0; k < 4; k++)
-                SPECDEC__QUANT_TRANSPOSE_BITS(w[k], spare);
+                SPECDEC__QUANT_TRANSPOSE(unit, w[k], spare);
         }
     memcpy(to, words, sizeof words);
+}
+
+/* Interleaves a field of one unit of 1 or 2 bytes of 16 rows. */
+SPECDEC__INLINE void specdec__quant_interleave_unit(size_t size, const unsigned char *from, size_t row_bytes,
+                                                    unsigned char *to)
+{
+    size_t row;
+
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row++, from += row_bytes, to += size)
+        if (size == 1)
+            *to = *from;
+        else
+            memcpy(to, from, 2);
 }
 
 /* Interleaves a field of size bytes of 16 rows; its block ends `rest` bytes behind its beginning, and has at least 16.
@@ -4588,10 +4926,10 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size
                                                      size_t row_bytes, unsigned char *to)
 {
     unsigned char part[16 * SPECDEC__QUANT_ROWS];
-    size_t i, left, back, row;
+    size_t i, left, back;
 
-    for (row = 0; size == 2 && row < SPECDEC__QUANT_ROWS; row++)
-        memcpy(to + row * 2, from + row * row_bytes, 2);
+    if (size <= 2)
+        specdec__quant_interleave_unit(size, from, row_bytes, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__QUANT_ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0; /* the block ends before that: begin further ahead */
@@ -4638,7 +4976,7 @@ static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type 
             specdec__quant_prefetch(from + size, row_bytes, bytes - size);
         for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
             const int unit = type->fields[f].unit;
-            const size_t wide = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+            const size_t wide = specdec__quant_unit_bytes(unit);
 
             size = wide * type->fields[f].count * whole;
             if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
@@ -4663,7 +5001,7 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 
     for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
         int unit = type->fields[f].unit, count = type->fields[f].count;
-        size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+        size_t size = specdec__quant_unit_bytes(unit);
 
         specdec__quant_move_units(unit, count, 1, tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS,
                                   block_out, size);
@@ -4945,6 +5283,8 @@ typedef struct specdec__softening {
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
     /* Blocks [from, to) of one row of values -> column c of columns. */ \
     X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
+    /* x = x * sigmoid(by), elementwise. */ \
+    X(isa, sigmoid, void, (float *x, const float *by, int count)) \
     /* x = silu(x) * by, elementwise. */ \
     X(isa, silu, void, (float *x, const float *by, int count)) \
     X(isa, gelu, void, (float *x, const float *by, int count)) \
@@ -5454,7 +5794,7 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 /* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
-    return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
+    return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
 }
 /* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
@@ -5527,6 +5867,9 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 #define SPECDEC__X86_SELDOM(X, isa) \
     X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
 #define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+/* Types that only their decoders unpack. */
+#define SPECDEC__X86_DECODED(X, isa) \
+    X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0) X(isa, MXFP4)
 
 #define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
@@ -7358,8 +7701,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word
     __m128i low, high;
 
     if (unit > 2) {
-        if (unit == SPECDEC__QUANT_BITS32)
-            SPECDEC__QUANT_TRANSPOSE_BITS(bits, spare);
+        SPECDEC__QUANT_TRANSPOSE(unit, bits, spare);
         specdec__avx2_put_vector((__m256i)bits, to + half * 32);
         return;
     }
@@ -7420,11 +7762,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
 {
     __m256i words[5];
     size_t i, left, back;
-    int row, half;
+    int half;
 
     words[4] = _mm256_setzero_si256(); /* the word behind the last */
-    for (row = 0; size == 2 && row < SPECDEC__ROWS; row++)
-        memcpy(to + row * 2, from + (size_t)row * step, 2);
+    if (size <= 2)
+        specdec__quant_interleave_unit(size, from, step, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
@@ -7446,7 +7788,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
                                                      unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
-    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
 
@@ -7466,7 +7808,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
         for (f = 0; rest; f++) {
             const int unit = type->fields[f].unit;
 
-            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            size = specdec__quant_unit_bytes(unit) * type->fields[f].count * whole;
             specdec__avx2_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
             rows += size;
             tile_out += size * SPECDEC__ROWS;
@@ -8384,6 +8726,30 @@ SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
 SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
 SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
 
+/* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs, scales. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                       int blocks, specdec__panel *panel)
+{
+    const __m512i high = _mm512_set1_epi8((char)-128);
+    __m512i u[8];
+    int b, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (b = 0; b < blocks; b++) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            u[i] = _mm512_xor_si512(_mm512_loadu_si512(panel->u.codes + b * 512 + i * 64), high);
+            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
+        }
+        if (type->granule == 32) {
+            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+        } else {
+            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+        }
+    }
+}
+
 /* sums (count, 16) += a panel times 1 to 4 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
                                                                  const specdec__panel *panel, int blocks,
@@ -8542,13 +8908,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i 
                                     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
 }
 
-/* Words whose bits are transposed: SPECDEC__QUANT_BITS32. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(__m512i words)
+/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i words)
 {
     typedef uint32_t words16 __attribute__((vector_size(64)));
     words16 word = (words16)words, spare;
 
-    SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+    SPECDEC__QUANT_TRANSPOSE(unit, word, spare);
     return (__m512i)word;
 }
 
@@ -8593,7 +8959,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_units(int unit, const _
         x = odd ? specdec__avx512_middle(words) : *words;
         _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split(unit, x)
                                 : unit == 4 ? x
-                                            : specdec__avx512_bits(x));
+                                            : specdec__avx512_bits(unit, x));
     }
     if (size) /* half a word */
         specdec__avx512_put_half(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
@@ -8608,8 +8974,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     size_t i, left, back;
 
     words[4] = _mm512_setzero_si512(); /* the word behind the last */
-
-    for (i = 0; i < size; i += left, to += left * SPECDEC__ROWS) {
+    if (size == 1)
+        specdec__quant_interleave_unit(1, from, step, to);
+    for (i = 0; size > 1 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
@@ -8625,7 +8992,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
                                                        unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
-    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
 
@@ -8645,7 +9012,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
         for (f = 0; rest; f++) {
             const int unit = type->fields[f].unit;
 
-            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            size = specdec__quant_unit_bytes(unit) * type->fields[f].count * whole;
             specdec__avx512_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
             rows += size;
             tile_out += size * SPECDEC__ROWS;
@@ -12450,6 +12817,7 @@ static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* the others have only their decoders */
 };
 
 /* Where four lines of a block begin, which bits of their bytes count, and how far high lines are apart. */
@@ -12730,8 +13098,14 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
     const int bytes = type->bytes * SPECDEC__ROWS, share = type->block == 32 ? bytes : bytes / 8;
     int b, g, i;
 
-    while (from->type != type->number)
+    while (from->type != type->number && from->type != SPECDEC__TYPE_COUNT)
         from++;
+    if (from->type == SPECDEC__TYPE_COUNT) {
+        specdec__unpack_codes(type, tile, blocks, panel);
+        for (b = 0; b < blocks * per; b++)
+            SPECDEC__LINE_PAIR(panel, b, type->granule);
+        return;
+    }
     for (b = 0; b < blocks; b++) {
         const int at = b & (whole - 1);
 
@@ -12856,6 +13230,11 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
+    SPECDEC__AVX512_PANEL_ENTRY(isa, number)
+#define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
+    SPECDEC__ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__AVX512_PANEL_ENTRY(isa, number)
+#define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
     SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
@@ -12991,13 +13370,20 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-/* Fills the table of SSE4.1. */
-static void specdec__kernels_sse41(specdec__kernels *table)
+/* Enters what multiplies any type on every x86-64 from 2008 on: wider instruction sets keep it for types that they have
+   no kernel for. */
+static void specdec__kernels_x86_plain(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
-    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
+}
+
+/* Fills the table of SSE4.1. */
+static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
+{
+    specdec__kernels_x86_plain(table);
+    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
     SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
@@ -13017,7 +13403,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 /* What AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    specdec__kernels_plain(table);
+    specdec__kernels_x86_plain(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
@@ -13043,10 +13429,11 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_plain(table);
+    specdec__kernels_x86_plain(table);
     SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
+    SPECDEC__X86_DECODED(SPECDEC__AVX512_DECODED_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
@@ -18123,30 +18510,52 @@ typedef struct specdec__layer {
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
-/* What differs between architectures. Some have layers of a second kind, "the others": layer i is one of them if bit i
-   % period of `others` is set. */
+/* What differs between architectures: traits, each with a number. A trait that a row does not name is 0, or what
+   specdec__traits_usual says. Some architectures have layers of a second kind, "the others": layer i is one of them if
+   bit i % PERIOD of OTHERS is set. */
+enum {
+    SPECDEC__NO_TRAIT,       /* ends a row */
+    SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
+    SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
+    SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
+    SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
+    SPECDEC__PERIOD,
+    SPECDEC__OTHERS,
+    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
+                                files that say otherwise are refused */
+    SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
+                                rest, < 0: they do not rotate */
+    SPECDEC__ROOT_EMBEDDING, /* embeddings are scaled by the root of their size */
+    SPECDEC__WIDE_QUERIES,   /* with so many layers, queries are scaled by the root of embedding / heads, not of a
+                                head */
+    SPECDEC__CAP_SCORES,     /* soft cap of attention scores if the file does not say */
+    SPECDEC__CAP_LOGITS,     /* soft cap of logits if the file does not say */
+    SPECDEC__MUST_SAY,       /* bits of the facts that its files must give */
+    SPECDEC__ROPE_BASE,      /* of RoPE, if the file does not say; 0: files must say it */
+    SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
+    SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
+                                are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
+                                what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
+                                draft */
+    SPECDEC__TRAITS
+};
+
+typedef struct specdec__trait {
+    unsigned char trait;
+    int value;
+} specdec__trait;
+
+static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
+
+#define SPECDEC__MOST_TRAITS 12 /* that a row names, and the end */
+
 typedef struct specdec__architecture {
     const char *name;
-    unsigned char halves;       /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
-    unsigned char activation;
-    unsigned short vectors;     /* bits of the optional vectors that must be there */
-    unsigned short lacks;       /* bits of those that other architectures always have, and this one never */
-    unsigned char joint_norms;  /* norms of queries and keys, if there are any, are of all heads of a row together */
-    unsigned char period, others;
-    int window;                 /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
-                                   files that say otherwise are refused */
-    float base;                 /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
-                                   rest, < 0: they do not rotate */
-    unsigned char root_embedding; /* embeddings are scaled by the root of their size */
-    unsigned char wide_queries; /* with so many layers, queries are scaled by the root of embedding / heads, not of a
-                                   head */
-    unsigned char score_cap, logit_cap; /* if the file does not say */
-    unsigned char says;         /* bits of the facts that its files must give */
-    float base_unsaid;          /* of RoPE, if the file does not say; 0: files must say it */
-    unsigned char rope_also;    /* what else its files may say of RoPE: see below */
-    unsigned char experts;      /* whether its files may have, instead of one feed-forward network, several, of which a
-                                   few are chosen for a token */
-    unsigned char reads;        /* its one layer reads states of another model next to embeddings: it can only draft */
+    specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
 /* That it is not done, if it is not finetuned; that queries grow behind the original context. */
@@ -18165,40 +18574,64 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
      SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
 
-/* name, halves, activation, vectors, lacks, joint_norms, period, others, window, base, root_embedding, wide_queries,
-   score_cap, logit_cap, says, base_unsaid, rope_also, experts, reads */
 static const specdec__architecture specdec__architectures[] = {
-    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__NORMED, 0},
-    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 10000, 0, 0, 0},
-    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0, 0, 0,
-     0, 0},
-    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
-     SPECDEC__MAY_REST, 0, 0},
-    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
-     SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
-    {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__RAW, 0},
-    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__TEMPERED, 0, 0},
-    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 10000, 0, 0, 0},
-    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
-     0, 0, 0, 0},
-    {"olmo2", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 1, 4, 7, 1 << 30, 1, 0, 0, 0, 0,
-     0, 0, 0, 0, 0},
+    {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
+    {"qwen3", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
+    {"gemma", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__ROOT_EMBEDDING, 1},
+               {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__AFTER},
+                {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50}, {SPECDEC__CAP_LOGITS, 30},
+                {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma3", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__WIDE_QUERIES, 62}}},
+    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
+    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+                 {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
+    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+                    {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+                    {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"olmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__JOINT_NORMS, 1},
+               {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"mistral3", {{SPECDEC__ROPE_ALSO, SPECDEC__TEMPERED}}},
+    {"ernie4_5", {{0, 0}}},
+    {"minicpm", {{SPECDEC__MUST_SAY, SPECDEC__SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"internlm2", {{0, 0}}},
+    {"qwen2vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
+    {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
+    {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"exaone", {{SPECDEC__NEOX, 1}}},
+    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
+                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__WINDOW_KEYS, -2}}},
+    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
+               {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
+               {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
+
+/* What a trait is for an architecture. */
+static int specdec__architecture_trait(const specdec__architecture *a, int trait)
+{
+    const specdec__trait *const lists[] = {a->traits, specdec__traits_usual};
+    const specdec__trait *t;
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(lists); i++)
+        for (t = lists[i]; t->trait; t++)
+            if (t->trait == trait)
+                return t->value;
+    return 0;
+}
 
 /* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
    where heads follow each other, that of the head before it. Its state is activation(norm(input * that + row of the
@@ -18234,6 +18667,7 @@ typedef struct specdec__reads {
 
 typedef struct specdec_model {
     const specdec__architecture *architecture; /* NULL: heads */
+    int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
     const specdec__heads_kind *speculator;     /* NULL: none. Else feed_forward is the width of the heads' states, */
     int guesses, tied;                         /* how many they are, and whether they share all but the first input */
     const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
@@ -18271,6 +18705,7 @@ typedef struct specdec_model {
 /* Dimensions that a tensor's shape is checked against. */
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
     SPECDEC__DIM_COUNT
@@ -18281,7 +18716,7 @@ static const struct {
     const char *suffix, *of_experts;
     unsigned char rows, columns;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", NULL, SPECDEC__DIM_Q, SPECDEC__DIM_READ},
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
     {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
     {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
     {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
@@ -18317,13 +18752,29 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
     return m->architecture ? m->architecture->name : m->speculator->name;
+}
+
+/* Makes a model one of an architecture. */
+static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
+{
+    int i;
+
+    m->architecture = a;
+    for (i = 1; i < SPECDEC__TRAITS; i++)
+        m->trait[i] = specdec__architecture_trait(a, i);
+}
+
+/* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
+SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m)
+{
+    return m->head_dim * (1 + m->trait[SPECDEC__QUERY_GATES]);
 }
 
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
@@ -18343,7 +18794,10 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 }
 
 /* Whether a model can write a text on its own. */
-static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }
+static int specdec__model_writes(const specdec__model *m)
+{
+    return m->architecture && !m->trait[SPECDEC__READS_STATES];
+}
 
 SPECDEC__FOR_SPEED
 
@@ -18604,7 +19058,7 @@ static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
    say it. */
 static float specdec__model_base(specdec__model_reader *r)
 {
-    const float unsaid = r->model->architecture->base_unsaid;
+    const float unsaid = (float)r->model->trait[SPECDEC__ROPE_BASE];
     const float base = specdec__model_float(r, ".rope.global.freq_base", unsaid);
 
     return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
@@ -18622,7 +19076,7 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!SPECDEC__EXPERTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "mixtures of experts are left out of this build by SPECDEC_NO_EXPERTS");
-    if (!m->architecture->experts)
+    if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
     if (specdec__model_count(&r, ".expert_shared_feed_forward_length", 0, 1 << 30, 0) ||
@@ -18661,7 +19115,7 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->rope_dim = specdec__model_count(&r, ".rope.dimension_count", 1, 4096, m->head_dim);
     if (r.result)
         return r.result;
-    if (m->architecture->joint_norms && m->kv_heads * m->head_dim % 16)
+    if (m->trait[SPECDEC__JOINT_NORMS] && m->kv_heads * m->head_dim % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "keys of %d values together, no multiple of 16",
                              m->kv_heads * m->head_dim);
     if (m->heads % m->kv_heads)
@@ -18709,7 +19163,7 @@ static int specdec__model_other(const specdec__model *m, int index)
     int64_t value = 0;
 
     if (!p->items)
-        return (int)(m->architecture->others >> index % m->architecture->period & 1);
+        return (int)(m->trait[SPECDEC__OTHERS] >> index % m->trait[SPECDEC__PERIOD] & 1);
     specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
                           &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
@@ -18739,10 +19193,9 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
    absent. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
-    const specdec__architecture *a = m->architecture;
-    const int queries = m->layers == a->wide_queries ? m->embedding / m->heads : m->head_dim;
+    const int queries = m->layers == m->trait[SPECDEC__WIDE_QUERIES] ? m->embedding / m->heads : m->head_dim;
     specdec__model_reader r = specdec__model_read(m, error);
-    int i, window = a->window;
+    int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
         const float value = specdec__model_float(&r, specdec__fact_table[i], 0);
@@ -18751,12 +19204,13 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
             return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
-        if (!(value > 0) && a->says >> i & 1)
+        if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
         if (i == SPECDEC__SCORE_CAP || i == SPECDEC__LOGIT_CAP)
-            m->fact[i] = value > 0 ? value : i == SPECDEC__SCORE_CAP ? a->score_cap : a->logit_cap;
-        else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && a->root_embedding)
+            m->fact[i] = value > 0 ? value : (float)m->trait[i == SPECDEC__SCORE_CAP ? SPECDEC__CAP_SCORES
+                                                                                      : SPECDEC__CAP_LOGITS];
+        else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && m->trait[SPECDEC__ROOT_EMBEDDING])
             m->fact[i] = (float)(m->embedding * specdec__inverse_root((double)m->embedding));
         else if (i == SPECDEC__QUERY_SCALE && !(value > 0))
             m->fact[i] = (float)specdec__inverse_root((double)queries);
@@ -18764,8 +19218,9 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     if (window == -1)
         return SPECDEC_OK;
     window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
-    if (window && a->window < 0)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read", a->name);
+    if (window && m->trait[SPECDEC__WINDOW_KEYS] < 0)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read",
+                             specdec__model_name(m));
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }
@@ -18781,13 +19236,14 @@ SPECDEC__FOR_SIZE
 /* Notes which keys a layer sees and how it rotates. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
-    const specdec__architecture *a = m->architecture;
     const int other = specdec__model_other(m, index);
 
     layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     layer->place = m->span_layers[layer->span]++;
     m->span_used[layer->span] = 1;
-    layer->rope = other && a->base != 0 && (m->window || a->window < 0) ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE;
+    layer->rope = other && m->trait[SPECDEC__OTHER_BASE] != 0 && (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
+                      ? SPECDEC__ROPE_OTHER
+                      : SPECDEC__ROPE;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -18944,7 +19400,9 @@ typedef struct specdec__holder {
 static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
 {
     if (vectors)
-        return specdec__vector_table[i].suffix;
+        return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
+                                         ? m->trait[SPECDEC__FFN_NORM_AS]
+                                         : i].suffix;
     return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
                                                                           : specdec__matrix_table[i].suffix;
 }
@@ -19047,16 +19505,17 @@ SPECDEC__FOR_SIZE
 /* The dimensions of a layer's tensors. */
 static void specdec__model_sizes(const specdec__model *m, int *size)
 {
-    const int whole = m->architecture->joint_norms;
+    const int whole = m->trait[SPECDEC__JOINT_NORMS];
 
     size[SPECDEC__DIM_E] = m->embedding;
     size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
+    size[SPECDEC__DIM_Q_ROWS] = m->heads * specdec__model_query_rows(m);
     size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
     size[SPECDEC__DIM_FF] = m->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
-    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
+    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
 }
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
@@ -19075,11 +19534,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     if (result)
         return result;
     for (i = 0; i < SPECDEC__VECTORS; i++) {
-        const int named = m->architecture->vectors >> i & 1, wanted = specdec__vector_table[i].wanted;
+        const int named = m->trait[SPECDEC__NEEDS] >> i & 1, wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
         specdec__holder holder;
 
-        if ((!named && wanted == SPECDEC__IF_NAMED) || m->architecture->lacks >> i & 1)
+        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1)
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
@@ -19128,7 +19587,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
-    const int tempered = m->architecture->rope_also == SPECDEC__TEMPERED;
+    const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
     specdec__bytes kind;
@@ -19199,14 +19658,15 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
 {
     static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
                              *const longer = "rope_factors_long.weight";
-    float other = m->architecture->base;
+    const float given = (float)m->trait[SPECDEC__OTHER_BASE];
+    float other = given;
     specdec__gguf_tensor unused;
     specdec__rope rope;
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
-    const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
+    const int still = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__MAY_REST &&
                       !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
     const float base = still ? 0 : m->rope_base;
 
@@ -19228,22 +19688,22 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         if (m->rope_frequency[SPECDEC__ROPE_LONG])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
     }
-    if (m->architecture->window >= 0) {
+    if (m->trait[SPECDEC__WINDOW_KEYS] >= 0) {
         other = specdec__model_float(&reader, ".rope.local.freq_base", /* Ollama's name */
                                      other == 1 ? m->rope_base : other);
         other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
     }
     if (reader.result)
         return reader.result;
-    if (other != m->architecture->base && !(other >= 1 && other < 1e12f))
+    if (other != given && !(other >= 1 && other < 1e12f))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.freq_base_swa is out of range");
-    if (other > 0 && !(m->architecture->base > 0) && other != m->rope_base)
+    if (other > 0 && !(given > 0) && other != m->rope_base)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
                              specdec__model_name(m));
-    if (m->architecture->base != 0)
+    if (m->trait[SPECDEC__OTHER_BASE])
         r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
-    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->architecture->base != 1 ? rope.attention : 1;
+    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
     return r;
 }
 
@@ -19371,7 +19831,7 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
         for (i = 0; i < (vectors ? SPECDEC__VECTORS : specdec__model_each(m)); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
                 (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
-                              !(m->architecture->lacks >> i & 1))))
+                              !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
@@ -19432,7 +19892,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
     specdec_result result = SPECDEC_OK;
     int i = 0;
 
-    if (m->architecture->reads)
+    if (m->trait[SPECDEC__READS_STATES])
         return SPECDEC_OK;
     do
         result = specdec__model_part_strangers(m, &part, error);
@@ -19442,7 +19902,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int borrows = SPECDEC__HEADS && m->architecture->reads;
+    const int borrows = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
     int found;
     size_t tile_bytes;
     specdec_result r = specdec__model_rope(m, arena, error);
@@ -19813,11 +20273,11 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
-            m->architecture = &specdec__architectures[i];
+            specdec__model_is(m, &specdec__architectures[i]);
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
-    if (!SPECDEC__HEADS && (m->speculator || (m->architecture && m->architecture->reads)))
+    if (!SPECDEC__HEADS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
     if (SPECDEC__HEADS && m->speculator)
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)
@@ -20851,15 +21311,15 @@ typedef struct specdec__context {
     int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
+    int e, q, q_rows, kv_width, ff; /* strides of the rows below: see specdec__forward_stride */
     float *x;                  /* (most, e): residual stream */
     float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
-                                  after a step, states: (row_count, e) */
+                                  while a layer attends, gates of its heads; after a step, states: (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    float *queries;            /* (most, q): until they are rotated */
+    float *queries;            /* (most, q_rows): and their gates, if there are any, until they are rotated */
     float *keys, *values;      /* (most, kv_width): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
@@ -20972,7 +21432,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
-    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
+    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q_rows);
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     end = specdec__arena_again(arena, rotated);
@@ -20997,7 +21457,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->architecture->reads ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     int i;
 
@@ -21014,11 +21474,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                        (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
-    ropes = model->architecture->base != 0 ? 2 : 1;
+    ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
     c->q = specdec__forward_stride(model->heads * model->head_dim);
+    c->q_rows = specdec__forward_stride(model->heads * specdec__model_query_rows(model));
     c->kv_width = specdec__forward_stride(model->kv_heads * model->head_dim);
     c->ff = specdec__forward_stride(model->feed_forward);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), specdec__max_int(c->ff, reads));
@@ -21340,7 +21801,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         else if (from)
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
         if (in->up)
-            c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at,
+            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](row + at, in->up + (size_t)i * (size_t)in->stride + at,
                                                               part.to * 32 - at);
         if (in->up) /* the others were checked where they come from */
             specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
@@ -21424,7 +21885,7 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
         sine[i] = 0;
     }
     for (i = 0; i < half; i++) {
-        int a = m->architecture->halves ? i : 2 * i, b = m->architecture->halves ? i + half : 2 * i + 1;
+        int a = m->trait[SPECDEC__NEOX] ? i : 2 * i, b = m->trait[SPECDEC__NEOX] ? i + half : 2 * i + 1;
         float s, k;
 
         specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
@@ -21445,10 +21906,10 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
     memcpy(out, from, (size_t)m->head_dim * sizeof *out);
     for (i = m->head_dim; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->architecture->joint_norms)
+    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
         c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
-    if (m->architecture->halves) {
+    if (m->trait[SPECDEC__NEOX]) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
         memcpy(partner + half, out, (size_t)half * sizeof *out);
     } else {
@@ -21480,7 +21941,7 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *queries = c->queries + (size_t)i * (size_t)c->q, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
+        float *queries = c->queries + (size_t)i * (size_t)c->q_rows, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
 
         c->kernels->norm(queries, l->vector[SPECDEC__Q_NORM], epsilon, q, 0, q, queries);
         c->kernels->norm(keys, l->vector[SPECDEC__K_NORM], epsilon, kv, 0, kv, keys);
@@ -21508,7 +21969,8 @@ static void specdec__forward_check_stored(specdec__context *c, int thread, int r
                                               c->kernels->sound(value, SPECDEC__SOUND, dim));
 }
 
-/* Stores key and value of one row and kv head, and rotates the queries that share it. */
+/* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
+   are any, go to where what their heads attend to will be. */
 static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
     const specdec__model *m = c->model;
@@ -21527,9 +21989,12 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
+        const float *query = c->queries + (size_t)row * (size_t)c->q_rows +
+                             (size_t)i * (size_t)specdec__model_query_rows(m);
 
-        specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size,
-                              l->vector[SPECDEC__Q_NORM], s->partner, out);
+        specdec__forward_head(c, l->rope, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        if (m->trait[SPECDEC__QUERY_GATES])
+            memcpy(c->h + (size_t)row * (size_t)c->q + (size_t)i * size, query + size, size * sizeof *query);
         c->kernels->scale(out, scale, c->kv.dim);
         specdec__forward_check(c, thread, row, out, c->kv.dim, SPECDEC__SOUND);
         if (specdec__kv_types[c->kv.type].tiles)
@@ -22001,7 +22466,18 @@ static void specdec__forward_merge(const specdec__context *c, int i, int node, i
     c->kernels->merge(&first, &other, to - from);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h. */
+/* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
+static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
+{
+    float last[16] = {0};
+    const size_t whole = size / 16 * 16;
+
+    c->kernels->sigmoid(x, gate, (int)whole);
+    memcpy(last, gate + whole, (size - whole) * sizeof *gate);
+    c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
+}
+
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. */
 static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
 {
     const size_t size = (size_t)c->model->head_dim;
@@ -22010,6 +22486,8 @@ static void specdec__forward_attended(specdec__context *c, int node, int from, i
 
     for (; from < to; from++, row += sums.width, out += size) {
         c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+        if (c->model->trait[SPECDEC__QUERY_GATES])
+            specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
     }
 }
@@ -22177,15 +22655,15 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     specdec__output t[3];
     int from, end = 0;
 
-    if (c->model->architecture->reads)
+    if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
 
-    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
+    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q_rows);
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
     if (specdec__forward_project(c, thread, &in, t, 3))
         return 1;
-    if (c->model->architecture->joint_norms) {
+    if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
         if (specdec__pool_barrier(c->pool))
             return 1;
@@ -22245,7 +22723,7 @@ static void specdec__forward_choose(const specdec__context *c, int row, const fl
     }
     for (i = 0; i < m->chosen; i++)
         sum += share[i] = specdec__exp(router[expert[i]] - router[expert[0]]);
-    if (m->architecture->experts == SPECDEC__RAW)
+    if (m->trait[SPECDEC__EXPERT_SHARES] == SPECDEC__RAW)
         for (sum = 0, i = 0; i < m->experts; i++)
             sum += specdec__exp(router[i] - router[expert[0]]);
     for (i = 0; i < m->chosen; i++)
@@ -22457,7 +22935,7 @@ static int specdec__forward_read(specdec__context *c, int thread)
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
-    const int reads = SPECDEC__HEADS && c->model->architecture->reads, width = c->model->embedding;
+    const int reads = SPECDEC__HEADS && c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -29158,22 +29636,30 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* A free place in the table; NULL: all are taken. */
-static specdec *specdec__engine_vacancy(const specdec__engine *e)
+/* Opens an empty text in a free place of a text's engine. NULL: all places are taken, which t->error says. */
+static specdec *specdec__engine_add_text(specdec *t)
 {
+    specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; i < e->room.views; i++)
-        if (!e->texts[i].open)
+        if (!e->texts[i].open) {
+            specdec__engine_open(&e->texts[i]);
             return &e->texts[i];
+        }
+    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for another text: all of the %d are open (config.texts)",
+                  e->room.views);
     return NULL;
 }
 
-/* An empty text becomes a copy of another one, with its stock. */
-static void specdec__engine_copy(specdec *t, const specdec *of)
+/* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
+static specdec *specdec__engine_fork(specdec *of)
 {
     const size_t count = (size_t)of->count;
+    specdec *t = specdec__engine_add_text(of);
 
+    if (!t)
+        return NULL;
     t->stream = of->stream;
     t->stop = of->stop;
     specdec__stream_set(t, &of->settings, &t->stop);
@@ -29197,21 +29683,19 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    return t;
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */
 static void specdec__engine_bear(specdec *t)
 {
-    specdec *child = specdec__engine_vacancy(t->engine);
+    specdec *child = specdec__engine_fork(t);
     int i;
 
     if (!child) {
-        t->failed = specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for a text that forks off: all of the %d "
-                                  "are open (config.texts)", t->engine->room.views);
+        t->failed = SPECDEC_ERROR_MEMORY;
         return;
     }
-    specdec__engine_open(child);
-    specdec__engine_copy(child, t);
     child->parent = t;
     child->fork_at = t->count;
     child->depth = t->depth + 1;
@@ -31962,7 +32446,7 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
     const int drafter = specdec__cluster_drafter(cluster);
     int i, sum = 0;
 
-    if (m->architecture->reads)
+    if (m->trait[SPECDEC__READS_STATES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
@@ -34286,18 +34770,27 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The one before. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
-                                                               size_t *bytes, specdec_error *error)
+/* The part before that: the kernels. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
+                                                                 specdec__drafter *drafters, size_t *bytes,
+                                                                 specdec_error *error)
 {
-    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
     specdec__kernels kernels;
 
-    memset(drafters, 0, sizeof drafters);
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The others: one for each model that the engine opens, `left` of which have none yet. */
+/* The part before that: the drafters. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
+                                                                  size_t *bytes, specdec_error *error)
+{
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+
+    memset(drafters, 0, sizeof drafters);
+    return specdec__measure_kernels(config, own, drafters, bytes, error);
+}
+
+/* The parts before these: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
                                                                 int left, size_t *bytes, specdec_error *error)
 {
@@ -34306,7 +34799,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_co
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
     return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
-                    : specdec__measure_parts(config, own, bytes, error);
+                    : specdec__measure_drafters(config, own, bytes, error);
 }
 
 /* Whether an engine opens the model of a source: it is given, and not prepared. */
@@ -34366,7 +34859,8 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-static specdec_result specdec__call_open(specdec *t, specdec **opened)
+/* Opens an empty text, or a copy of this one. */
+static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -34374,12 +34868,8 @@ static specdec_result specdec__call_open(specdec *t, specdec **opened)
     if (!SPECDEC__STREAMS)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
-    *opened = specdec__engine_vacancy(t->engine);
-    if (!*opened)
-        return specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "all of the %d texts are open (config.texts)",
-                             t->engine->room.views);
-    specdec__engine_open(*opened);
-    return SPECDEC_OK;
+    *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
+    return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
@@ -34388,9 +34878,8 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
-    specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
 }
@@ -36520,7 +37009,7 @@ specdec_result specdec_open(specdec *t, specdec **opened)
 {
     if (opened)
         *opened = NULL;
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, opened)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, 0, opened)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_fork(specdec *t, specdec **fork)
@@ -36850,6 +37339,15 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
 
 /* x / (1 + e^y) */
 SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
+
+/* x = x / (1 + e^-by), elementwise. */
+SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(gated)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
+}
 
 /* x = x / (1 + e^-x) * by, elementwise. */
 SPECDEC__LANE void X(silu)(float *x, const float *by, int count)

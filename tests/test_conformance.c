@@ -429,7 +429,7 @@ static void test_types(void)
             r.architecture = specdec__architectures[(i + (size_t)kv) % maker_writers()].name;
             r.scales = kv == 1;
             r.long_rope = 4096;
-            if (type->block == 256) {
+            if (type->block > 32) {
                 r.layers = 1;
                 r.embedding = r.feed_forward = 256;
                 r.heads = 16;
@@ -437,7 +437,7 @@ static void test_types(void)
                 r.head_dim = 48;
             }
             snprintf(name, sizeof name, "%s-type-%d", r.architecture, all_types[i]);
-            check_recipe(&r, name, kv, type->block == 256 ? 70 : 150, quick ? emulated ? 241 : 61 : type->block == 256 ? 23 : 13);
+            check_recipe(&r, name, kv, type->block > 32 ? 70 : 150, quick ? emulated ? 241 : 61 : type->block > 32 ? 23 : 13);
         }
     }
 }
@@ -1586,7 +1586,7 @@ static void check_interleave(const specdec__kernels *kernels)
                 for (b = 0; b < blocks; b++)
                     for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
                         const int unit = type->fields[f].unit, units = type->fields[f].count;
-                        const size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+                        const size_t size = specdec__quant_unit_bytes(unit);
 
                         for (row = 0; row < count; row++)
                             specdec__quant_move_units(unit, units, 0, from + (size_t)row * step, size,

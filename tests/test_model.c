@@ -418,7 +418,7 @@ static void test_missing(void)
             snprintf(name, sizeof name, "%s", t->name);
             t->name[0] = 'X';
             r = try_maker(m);
-            if (specdec__architectures[a].reads && (strcmp(name, "output.weight") == 0 || strcmp(name, "token_embd.weight") == 0))
+            if (specdec__architecture_trait(&specdec__architectures[a], SPECDEC__READS_STATES) && (strcmp(name, "output.weight") == 0 || strcmp(name, "token_embd.weight") == 0))
                 CHECK_EQUAL_INT(r, SPECDEC_ERROR_MISMATCH); /* it can only draft */
             else if (strcmp(name, "output.weight") == 0)
                 CHECK(r == SPECDEC_ERROR_UNSUPPORTED && names("Xutput.weight")); /* the embedding would do */
@@ -1163,6 +1163,82 @@ static void test_biases(void)
     end_maker(m);
 }
 
+/* The gates of 4 heads of 16 get this bias, those of head `own` another one, in a layer with gate rows of zeros. */
+static void bias_gates(maker *m, float all, int own, float other)
+{
+    maker_buffer *rows = &tensor_of(m, "blk.0.attn_q.weight")->data, *bias = &tensor_of(m, "blk.0.attn_q.bias")->data;
+    int i;
+
+    bias->size = 0;
+    for (i = 0; i < 128; i++) {
+        maker_put_float(bias, i % 32 < 16 ? 0 : i / 32 == own ? other : all);
+        if (i % 32 >= 16)
+            memset(rows->data + i * 64 * 4, 0, 64 * 4);
+    }
+}
+
+/* Scales columns [from, to) of 64 of a matrix. */
+static void scale_columns(maker *m, const char *name, int from, int to, float factor)
+{
+    maker_buffer *b = &tensor_of(m, name)->data;
+    size_t i;
+
+    for (i = 0; i < b->size / 4; i++)
+        if ((int)(i % 64) >= from && (int)(i % 64) < to)
+            specdec__store_u32(b->data + i * 4, specdec__bits_from_float(factor * specdec__float_from_bits(specdec__load_u32(b->data + i * 4))));
+}
+
+static void test_gates(void)
+{
+    static float one[LOGITS], other[LOGITS];
+    static const char *const parts[] = {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"};
+    maker *m = new_maker("qwen35", 0);
+    maker_tensor *fused;
+    double off = 0;
+    int i;
+
+    TEST("attention is multiplied by the sigmoid of its gates: 0 halves it");
+    maker_add_tensor(m, "blk.0.attn_q.bias", 0, 128, 0);
+    bias_gates(m, 0, -1, 0);
+    logits_of(m, one);
+    bias_gates(m, 80, -1, 0);
+    logits_of(m, other);
+    CHECK(memcmp(one, other, sizeof one) != 0);
+    scale_columns(m, "blk.0.attn_output.weight", 0, 64, 0.5f);
+    logits_of(m, other);
+    CHECK(memcmp(one, other, sizeof one) == 0);
+    TEST("each head has its own gates, behind the rows of its query");
+    bias_gates(m, 80, 2, -80);
+    logits_of(m, one);
+    bias_gates(m, 80, -1, 0);
+    scale_columns(m, "blk.0.attn_output.weight", 32, 48, 0);
+    logits_of(m, other);
+    for (i = 0; i < LOGITS; i++)
+        off = fmax(off, fabs((double)(one[i] - other[i])));
+    CHECK(off < 1e-5);
+    TEST("queries with their gates, keys and values in one matrix are what they are in three");
+    tensor_of(m, "blk.0.attn_q.bias")->data.size = 0;
+    for (i = 0; i < 128; i++)
+        maker_put_float(&tensor_of(m, "blk.0.attn_q.bias")->data, 0.1f * (float)(i % 5));
+    logits_of(m, one);
+    fused = maker_add_tensor(m, "blk.0.attn_qkv.weight", 0, 64, 128 + 2 * 32);
+    for (i = 0; i < 3; i++) {
+        maker_tensor *t = tensor_of(m, parts[i]);
+
+        maker_put(&fused->data, t->data.data, t->data.size);
+    }
+    for (i = 0; i < 3; i++) { /* the last tensor takes the place of each */
+        maker_tensor *t = tensor_of(m, parts[i]);
+
+        free(t->data.data);
+        *t = m->tensor[--m->tensors];
+        memset(&m->tensor[m->tensors], 0, sizeof *t);
+    }
+    logits_of(m, other);
+    CHECK(memcmp(one, other, sizeof one) == 0);
+    end_maker(m);
+}
+
 /* A pair with a count for each of two layers. */
 static void put_counts(maker *m, const char *key, int first, int second)
 {
@@ -1329,7 +1405,7 @@ static unsigned windowed(maker *m)
         const int other = model.layer[i].span == SPECDEC__WINDOW;
 
         bits |= (unsigned)other << i;
-        CHECK_EQUAL_INT(model.layer[i].rope, other && model.architecture->base > 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
+        CHECK_EQUAL_INT(model.layer[i].rope, other && model.trait[SPECDEC__OTHER_BASE] > 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
         own += other;
     }
     CHECK_EQUAL_INT(model.span_layers[SPECDEC__WINDOW], own);
@@ -1679,7 +1755,7 @@ static void test_refused(void)
 static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
-    {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
+    {"biases", test_biases}, {"gates", test_gates}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
     {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors}, {"scalings", test_scalings}, {"others", test_others},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 

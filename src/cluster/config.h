@@ -33,7 +33,7 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
     const int drafter = specdec__cluster_drafter(cluster);
     int i, sum = 0;
 
-    if (m->architecture->reads)
+    if (m->trait[SPECDEC__READS_STATES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;

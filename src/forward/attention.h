@@ -31,7 +31,7 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
         sine[i] = 0;
     }
     for (i = 0; i < half; i++) {
-        int a = m->architecture->halves ? i : 2 * i, b = m->architecture->halves ? i + half : 2 * i + 1;
+        int a = m->trait[SPECDEC__NEOX] ? i : 2 * i, b = m->trait[SPECDEC__NEOX] ? i + half : 2 * i + 1;
         float s, k;
 
         specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
@@ -52,10 +52,10 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
     memcpy(out, from, (size_t)m->head_dim * sizeof *out);
     for (i = m->head_dim; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->architecture->joint_norms)
+    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
         c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
-    if (m->architecture->halves) {
+    if (m->trait[SPECDEC__NEOX]) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
         memcpy(partner + half, out, (size_t)half * sizeof *out);
     } else {
@@ -87,7 +87,7 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *queries = c->queries + (size_t)i * (size_t)c->q, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
+        float *queries = c->queries + (size_t)i * (size_t)c->q_rows, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
 
         c->kernels->norm(queries, l->vector[SPECDEC__Q_NORM], epsilon, q, 0, q, queries);
         c->kernels->norm(keys, l->vector[SPECDEC__K_NORM], epsilon, kv, 0, kv, keys);
@@ -115,7 +115,8 @@ static void specdec__forward_check_stored(specdec__context *c, int thread, int r
                                               c->kernels->sound(value, SPECDEC__SOUND, dim));
 }
 
-/* Stores key and value of one row and kv head, and rotates the queries that share it. */
+/* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
+   are any, go to where what their heads attend to will be. */
 static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
     const specdec__model *m = c->model;
@@ -134,9 +135,12 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
+        const float *query = c->queries + (size_t)row * (size_t)c->q_rows +
+                             (size_t)i * (size_t)specdec__model_query_rows(m);
 
-        specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size,
-                              l->vector[SPECDEC__Q_NORM], s->partner, out);
+        specdec__forward_head(c, l->rope, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        if (m->trait[SPECDEC__QUERY_GATES])
+            memcpy(c->h + (size_t)row * (size_t)c->q + (size_t)i * size, query + size, size * sizeof *query);
         c->kernels->scale(out, scale, c->kv.dim);
         specdec__forward_check(c, thread, row, out, c->kv.dim, SPECDEC__SOUND);
         if (specdec__kv_types[c->kv.type].tiles)
@@ -608,7 +612,18 @@ static void specdec__forward_merge(const specdec__context *c, int i, int node, i
     c->kernels->merge(&first, &other, to - from);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h. */
+/* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
+static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
+{
+    float last[16] = {0};
+    const size_t whole = size / 16 * 16;
+
+    c->kernels->sigmoid(x, gate, (int)whole);
+    memcpy(last, gate + whole, (size - whole) * sizeof *gate);
+    c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
+}
+
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. */
 static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
 {
     const size_t size = (size_t)c->model->head_dim;
@@ -617,6 +632,8 @@ static void specdec__forward_attended(specdec__context *c, int node, int from, i
 
     for (; from < to; from++, row += sums.width, out += size) {
         c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+        if (c->model->trait[SPECDEC__QUERY_GATES])
+            specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
     }
 }

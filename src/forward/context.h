@@ -94,15 +94,15 @@ typedef struct specdec__context {
     int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
+    int e, q, q_rows, kv_width, ff; /* strides of the rows below: see specdec__forward_stride */
     float *x;                  /* (most, e): residual stream */
     float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
-                                  after a step, states: (row_count, e) */
+                                  while a layer attends, gates of its heads; after a step, states: (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    float *queries;            /* (most, q): until they are rotated */
+    float *queries;            /* (most, q_rows): and their gates, if there are any, until they are rotated */
     float *keys, *values;      /* (most, kv_width): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
@@ -215,7 +215,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
-    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
+    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q_rows);
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     end = specdec__arena_again(arena, rotated);
@@ -240,7 +240,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->architecture->reads ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     int i;
 
@@ -257,11 +257,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                        (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
-    ropes = model->architecture->base != 0 ? 2 : 1;
+    ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
     c->q = specdec__forward_stride(model->heads * model->head_dim);
+    c->q_rows = specdec__forward_stride(model->heads * specdec__model_query_rows(model));
     c->kv_width = specdec__forward_stride(model->kv_heads * model->head_dim);
     c->ff = specdec__forward_stride(model->feed_forward);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), specdec__max_int(c->ff, reads));

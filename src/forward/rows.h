@@ -116,7 +116,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         else if (from)
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
         if (in->up)
-            c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at,
+            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](row + at, in->up + (size_t)i * (size_t)in->stride + at,
                                                               part.to * 32 - at);
         if (in->up) /* the others were checked where they come from */
             specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);

@@ -74,15 +74,15 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     specdec__output t[3];
     int from, end = 0;
 
-    if (c->model->architecture->reads)
+    if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
 
-    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
+    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q_rows);
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
     if (specdec__forward_project(c, thread, &in, t, 3))
         return 1;
-    if (c->model->architecture->joint_norms) {
+    if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
         if (specdec__pool_barrier(c->pool))
             return 1;
@@ -142,7 +142,7 @@ static void specdec__forward_choose(const specdec__context *c, int row, const fl
     }
     for (i = 0; i < m->chosen; i++)
         sum += share[i] = specdec__exp(router[expert[i]] - router[expert[0]]);
-    if (m->architecture->experts == SPECDEC__RAW)
+    if (m->trait[SPECDEC__EXPERT_SHARES] == SPECDEC__RAW)
         for (sum = 0, i = 0; i < m->experts; i++)
             sum += specdec__exp(router[i] - router[expert[0]]);
     for (i = 0; i < m->chosen; i++)
@@ -354,7 +354,7 @@ static int specdec__forward_read(specdec__context *c, int thread)
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
-    const int reads = SPECDEC__HEADS && c->model->architecture->reads, width = c->model->embedding;
+    const int reads = SPECDEC__HEADS && c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {

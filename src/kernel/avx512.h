@@ -917,6 +917,30 @@ SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
 SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
 SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
 
+/* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs, scales. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                       int blocks, specdec__panel *panel)
+{
+    const __m512i high = _mm512_set1_epi8((char)-128);
+    __m512i u[8];
+    int b, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (b = 0; b < blocks; b++) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            u[i] = _mm512_xor_si512(_mm512_loadu_si512(panel->u.codes + b * 512 + i * 64), high);
+            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
+        }
+        if (type->granule == 32) {
+            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+        } else {
+            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+        }
+    }
+}
+
 /* sums (count, 16) += a panel times 1 to 4 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
                                                                  const specdec__panel *panel, int blocks,

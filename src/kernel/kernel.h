@@ -106,6 +106,8 @@ typedef struct specdec__softening {
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
     /* Blocks [from, to) of one row of values -> column c of columns. */ \
     X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
+    /* x = x * sigmoid(by), elementwise. */ \
+    X(isa, sigmoid, void, (float *x, const float *by, int count)) \
     /* x = silu(x) * by, elementwise. */ \
     X(isa, silu, void, (float *x, const float *by, int count)) \
     X(isa, gelu, void, (float *x, const float *by, int count)) \

@@ -151,6 +151,15 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
 /* x / (1 + e^y) */
 SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
 
+/* x = x / (1 + e^-by), elementwise. */
+SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(gated)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
+}
+
 /* x = x / (1 + e^-x) * by, elementwise. */
 SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
 {

@@ -80,7 +80,7 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 /* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
-    return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
+    return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
 }
 /* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
@@ -153,6 +153,9 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 #define SPECDEC__X86_SELDOM(X, isa) \
     X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
 #define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+/* Types that only their decoders unpack. */
+#define SPECDEC__X86_DECODED(X, isa) \
+    X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0) X(isa, MXFP4)
 
 #define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 

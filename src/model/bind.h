@@ -19,14 +19,15 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
 {
     static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
                              *const longer = "rope_factors_long.weight";
-    float other = m->architecture->base;
+    const float given = (float)m->trait[SPECDEC__OTHER_BASE];
+    float other = given;
     specdec__gguf_tensor unused;
     specdec__rope rope;
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
-    const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
+    const int still = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__MAY_REST &&
                       !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
     const float base = still ? 0 : m->rope_base;
 
@@ -48,22 +49,22 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         if (m->rope_frequency[SPECDEC__ROPE_LONG])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
     }
-    if (m->architecture->window >= 0) {
+    if (m->trait[SPECDEC__WINDOW_KEYS] >= 0) {
         other = specdec__model_float(&reader, ".rope.local.freq_base", /* Ollama's name */
                                      other == 1 ? m->rope_base : other);
         other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
     }
     if (reader.result)
         return reader.result;
-    if (other != m->architecture->base && !(other >= 1 && other < 1e12f))
+    if (other != given && !(other >= 1 && other < 1e12f))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.freq_base_swa is out of range");
-    if (other > 0 && !(m->architecture->base > 0) && other != m->rope_base)
+    if (other > 0 && !(given > 0) && other != m->rope_base)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
                              specdec__model_name(m));
-    if (m->architecture->base != 0)
+    if (m->trait[SPECDEC__OTHER_BASE])
         r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
-    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->architecture->base != 1 ? rope.attention : 1;
+    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
     return r;
 }
 
@@ -191,7 +192,7 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
         for (i = 0; i < (vectors ? SPECDEC__VECTORS : specdec__model_each(m)); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
                 (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
-                              !(m->architecture->lacks >> i & 1))))
+                              !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
@@ -252,7 +253,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
     specdec_result result = SPECDEC_OK;
     int i = 0;
 
-    if (m->architecture->reads)
+    if (m->trait[SPECDEC__READS_STATES])
         return SPECDEC_OK;
     do
         result = specdec__model_part_strangers(m, &part, error);
@@ -262,7 +263,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int borrows = SPECDEC__HEADS && m->architecture->reads;
+    const int borrows = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
     int found;
     size_t tile_bytes;
     specdec_result r = specdec__model_rope(m, arena, error);

@@ -77,7 +77,7 @@ static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
    say it. */
 static float specdec__model_base(specdec__model_reader *r)
 {
-    const float unsaid = r->model->architecture->base_unsaid;
+    const float unsaid = (float)r->model->trait[SPECDEC__ROPE_BASE];
     const float base = specdec__model_float(r, ".rope.global.freq_base", unsaid);
 
     return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
@@ -95,7 +95,7 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!SPECDEC__EXPERTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "mixtures of experts are left out of this build by SPECDEC_NO_EXPERTS");
-    if (!m->architecture->experts)
+    if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
     if (specdec__model_count(&r, ".expert_shared_feed_forward_length", 0, 1 << 30, 0) ||
@@ -134,7 +134,7 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->rope_dim = specdec__model_count(&r, ".rope.dimension_count", 1, 4096, m->head_dim);
     if (r.result)
         return r.result;
-    if (m->architecture->joint_norms && m->kv_heads * m->head_dim % 16)
+    if (m->trait[SPECDEC__JOINT_NORMS] && m->kv_heads * m->head_dim % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "keys of %d values together, no multiple of 16",
                              m->kv_heads * m->head_dim);
     if (m->heads % m->kv_heads)
@@ -182,7 +182,7 @@ static int specdec__model_other(const specdec__model *m, int index)
     int64_t value = 0;
 
     if (!p->items)
-        return (int)(m->architecture->others >> index % m->architecture->period & 1);
+        return (int)(m->trait[SPECDEC__OTHERS] >> index % m->trait[SPECDEC__PERIOD] & 1);
     specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
                           &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
@@ -212,10 +212,9 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
    absent. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
-    const specdec__architecture *a = m->architecture;
-    const int queries = m->layers == a->wide_queries ? m->embedding / m->heads : m->head_dim;
+    const int queries = m->layers == m->trait[SPECDEC__WIDE_QUERIES] ? m->embedding / m->heads : m->head_dim;
     specdec__model_reader r = specdec__model_read(m, error);
-    int i, window = a->window;
+    int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
         const float value = specdec__model_float(&r, specdec__fact_table[i], 0);
@@ -224,12 +223,13 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
             return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
-        if (!(value > 0) && a->says >> i & 1)
+        if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
         if (i == SPECDEC__SCORE_CAP || i == SPECDEC__LOGIT_CAP)
-            m->fact[i] = value > 0 ? value : i == SPECDEC__SCORE_CAP ? a->score_cap : a->logit_cap;
-        else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && a->root_embedding)
+            m->fact[i] = value > 0 ? value : (float)m->trait[i == SPECDEC__SCORE_CAP ? SPECDEC__CAP_SCORES
+                                                                                      : SPECDEC__CAP_LOGITS];
+        else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && m->trait[SPECDEC__ROOT_EMBEDDING])
             m->fact[i] = (float)(m->embedding * specdec__inverse_root((double)m->embedding));
         else if (i == SPECDEC__QUERY_SCALE && !(value > 0))
             m->fact[i] = (float)specdec__inverse_root((double)queries);
@@ -237,8 +237,9 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     if (window == -1)
         return SPECDEC_OK;
     window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
-    if (window && a->window < 0)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read", a->name);
+    if (window && m->trait[SPECDEC__WINDOW_KEYS] < 0)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read",
+                             specdec__model_name(m));
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }

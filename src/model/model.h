@@ -55,30 +55,52 @@ typedef struct specdec__layer {
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
-/* What differs between architectures. Some have layers of a second kind, "the others": layer i is one of them if bit i
-   % period of `others` is set. */
+/* What differs between architectures: traits, each with a number. A trait that a row does not name is 0, or what
+   specdec__traits_usual says. Some architectures have layers of a second kind, "the others": layer i is one of them if
+   bit i % PERIOD of OTHERS is set. */
+enum {
+    SPECDEC__NO_TRAIT,       /* ends a row */
+    SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
+    SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
+    SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
+    SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
+    SPECDEC__PERIOD,
+    SPECDEC__OTHERS,
+    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
+                                files that say otherwise are refused */
+    SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
+                                rest, < 0: they do not rotate */
+    SPECDEC__ROOT_EMBEDDING, /* embeddings are scaled by the root of their size */
+    SPECDEC__WIDE_QUERIES,   /* with so many layers, queries are scaled by the root of embedding / heads, not of a
+                                head */
+    SPECDEC__CAP_SCORES,     /* soft cap of attention scores if the file does not say */
+    SPECDEC__CAP_LOGITS,     /* soft cap of logits if the file does not say */
+    SPECDEC__MUST_SAY,       /* bits of the facts that its files must give */
+    SPECDEC__ROPE_BASE,      /* of RoPE, if the file does not say; 0: files must say it */
+    SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
+    SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
+                                are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
+                                what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
+                                draft */
+    SPECDEC__TRAITS
+};
+
+typedef struct specdec__trait {
+    unsigned char trait;
+    int value;
+} specdec__trait;
+
+static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
+
+#define SPECDEC__MOST_TRAITS 12 /* that a row names, and the end */
+
 typedef struct specdec__architecture {
     const char *name;
-    unsigned char halves;       /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
-    unsigned char activation;
-    unsigned short vectors;     /* bits of the optional vectors that must be there */
-    unsigned short lacks;       /* bits of those that other architectures always have, and this one never */
-    unsigned char joint_norms;  /* norms of queries and keys, if there are any, are of all heads of a row together */
-    unsigned char period, others;
-    int window;                 /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
-                                   files that say otherwise are refused */
-    float base;                 /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
-                                   rest, < 0: they do not rotate */
-    unsigned char root_embedding; /* embeddings are scaled by the root of their size */
-    unsigned char wide_queries; /* with so many layers, queries are scaled by the root of embedding / heads, not of a
-                                   head */
-    unsigned char score_cap, logit_cap; /* if the file does not say */
-    unsigned char says;         /* bits of the facts that its files must give */
-    float base_unsaid;          /* of RoPE, if the file does not say; 0: files must say it */
-    unsigned char rope_also;    /* what else its files may say of RoPE: see below */
-    unsigned char experts;      /* whether its files may have, instead of one feed-forward network, several, of which a
-                                   few are chosen for a token */
-    unsigned char reads;        /* its one layer reads states of another model next to embeddings: it can only draft */
+    specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
 /* That it is not done, if it is not finetuned; that queries grow behind the original context. */
@@ -97,40 +119,64 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
      SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
 
-/* name, halves, activation, vectors, lacks, joint_norms, period, others, window, base, root_embedding, wide_queries,
-   score_cap, logit_cap, says, base_unsaid, rope_also, experts, reads */
 static const specdec__architecture specdec__architectures[] = {
-    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__NORMED, 0},
-    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 10000, 0, 0, 0},
-    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0, 0, 0,
-     0, 0},
-    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
-     SPECDEC__MAY_REST, 0, 0},
-    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR), 10000,
-     SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
-    {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
-    {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, SPECDEC__RAW, 0},
-    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__TEMPERED, 0, 0},
-    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 10000, 0, 0, 0},
-    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 10000, 0, 0, 0},
-    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
-     0, 0, 0, 0},
-    {"olmo2", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 1, 4, 7, 1 << 30, 1, 0, 0, 0, 0,
-     0, 0, 0, 0, 0},
+    {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
+    {"qwen3", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
+    {"gemma", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__ROOT_EMBEDDING, 1},
+               {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__AFTER},
+                {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50}, {SPECDEC__CAP_LOGITS, 30},
+                {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma3", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__WIDE_QUERIES, 62}}},
+    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
+    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+                 {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
+    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+                    {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+                    {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"olmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__JOINT_NORMS, 1},
+               {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"mistral3", {{SPECDEC__ROPE_ALSO, SPECDEC__TEMPERED}}},
+    {"ernie4_5", {{0, 0}}},
+    {"minicpm", {{SPECDEC__MUST_SAY, SPECDEC__SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"internlm2", {{0, 0}}},
+    {"qwen2vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
+    {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
+    {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"exaone", {{SPECDEC__NEOX, 1}}},
+    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
+                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__WINDOW_KEYS, -2}}},
+    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
+               {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
+               {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
+
+/* What a trait is for an architecture. */
+static int specdec__architecture_trait(const specdec__architecture *a, int trait)
+{
+    const specdec__trait *const lists[] = {a->traits, specdec__traits_usual};
+    const specdec__trait *t;
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(lists); i++)
+        for (t = lists[i]; t->trait; t++)
+            if (t->trait == trait)
+                return t->value;
+    return 0;
+}
 
 /* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
    where heads follow each other, that of the head before it. Its state is activation(norm(input * that + row of the
@@ -166,6 +212,7 @@ typedef struct specdec__reads {
 
 typedef struct specdec_model {
     const specdec__architecture *architecture; /* NULL: heads */
+    int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
     const specdec__heads_kind *speculator;     /* NULL: none. Else feed_forward is the width of the heads' states, */
     int guesses, tied;                         /* how many they are, and whether they share all but the first input */
     const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
@@ -203,6 +250,7 @@ typedef struct specdec_model {
 /* Dimensions that a tensor's shape is checked against. */
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
     SPECDEC__DIM_COUNT
@@ -213,7 +261,7 @@ static const struct {
     const char *suffix, *of_experts;
     unsigned char rows, columns;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", NULL, SPECDEC__DIM_Q, SPECDEC__DIM_READ},
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
     {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
     {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
     {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
@@ -249,13 +297,29 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
     return m->architecture ? m->architecture->name : m->speculator->name;
+}
+
+/* Makes a model one of an architecture. */
+static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
+{
+    int i;
+
+    m->architecture = a;
+    for (i = 1; i < SPECDEC__TRAITS; i++)
+        m->trait[i] = specdec__architecture_trait(a, i);
+}
+
+/* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
+SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m)
+{
+    return m->head_dim * (1 + m->trait[SPECDEC__QUERY_GATES]);
 }
 
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
@@ -275,6 +339,9 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 }
 
 /* Whether a model can write a text on its own. */
-static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }
+static int specdec__model_writes(const specdec__model *m)
+{
+    return m->architecture && !m->trait[SPECDEC__READS_STATES];
+}
 
 SPECDEC__FOR_SPEED

@@ -295,11 +295,11 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
-            m->architecture = &specdec__architectures[i];
+            specdec__model_is(m, &specdec__architectures[i]);
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
-    if (!SPECDEC__HEADS && (m->speculator || (m->architecture && m->architecture->reads)))
+    if (!SPECDEC__HEADS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
     if (SPECDEC__HEADS && m->speculator)
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)

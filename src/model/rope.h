@@ -15,16 +15,17 @@ SPECDEC__FOR_SIZE
 /* The dimensions of a layer's tensors. */
 static void specdec__model_sizes(const specdec__model *m, int *size)
 {
-    const int whole = m->architecture->joint_norms;
+    const int whole = m->trait[SPECDEC__JOINT_NORMS];
 
     size[SPECDEC__DIM_E] = m->embedding;
     size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
+    size[SPECDEC__DIM_Q_ROWS] = m->heads * specdec__model_query_rows(m);
     size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
     size[SPECDEC__DIM_FF] = m->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
-    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
+    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
 }
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
@@ -43,11 +44,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     if (result)
         return result;
     for (i = 0; i < SPECDEC__VECTORS; i++) {
-        const int named = m->architecture->vectors >> i & 1, wanted = specdec__vector_table[i].wanted;
+        const int named = m->trait[SPECDEC__NEEDS] >> i & 1, wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
         specdec__holder holder;
 
-        if ((!named && wanted == SPECDEC__IF_NAMED) || m->architecture->lacks >> i & 1)
+        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1)
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
@@ -96,7 +97,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
-    const int tempered = m->architecture->rope_also == SPECDEC__TEMPERED;
+    const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
     specdec__bytes kind;

@@ -16,13 +16,14 @@ SPECDEC__FOR_SIZE
 /* Notes which keys a layer sees and how it rotates. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
-    const specdec__architecture *a = m->architecture;
     const int other = specdec__model_other(m, index);
 
     layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     layer->place = m->span_layers[layer->span]++;
     m->span_used[layer->span] = 1;
-    layer->rope = other && a->base != 0 && (m->window || a->window < 0) ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE;
+    layer->rope = other && m->trait[SPECDEC__OTHER_BASE] != 0 && (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
+                      ? SPECDEC__ROPE_OTHER
+                      : SPECDEC__ROPE;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -179,7 +180,9 @@ typedef struct specdec__holder {
 static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
 {
     if (vectors)
-        return specdec__vector_table[i].suffix;
+        return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
+                                         ? m->trait[SPECDEC__FFN_NORM_AS]
+                                         : i].suffix;
     return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
                                                                           : specdec__matrix_table[i].suffix;
 }
