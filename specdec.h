@@ -1378,22 +1378,27 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 /* Small functions that are called often where time is spent. They are always inlined, but for two kinds of builds.
    Built for size and without kernels, the compiler decides. Without optimisation a debugger can enter them, and frames
    stay small. */
-#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
-#define SPECDEC__INLINE static inline __attribute__((unused))
+#define SPECDEC__UNUSED __attribute__((unused))
+#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART) /* half of the header does not call all of it */
+#define SPECDEC__HALVED SPECDEC__UNUSED
 #else
-#define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
+#define SPECDEC__HALVED
+#endif
+#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
+#define SPECDEC__INLINE static inline SPECDEC__HALVED
+#else
+#define SPECDEC__INLINE static inline __attribute__((always_inline)) SPECDEC__HALVED
 #endif
 /* Words at any address, where that is one instruction: always inlined. Built for size, gcc would call them: it counts
    their bytes before it makes a word of them. */
 #if defined(__OPTIMIZE__) && (defined(__x86_64__) || defined(__aarch64__) || \
                               (defined(__ARM_FEATURE_UNALIGNED) && defined(__ARMEL__)))
-#define SPECDEC__WORD static inline __attribute__((always_inline, unused))
+#define SPECDEC__WORD static inline __attribute__((always_inline)) SPECDEC__HALVED
 #else
 #define SPECDEC__WORD SPECDEC__INLINE
 #endif
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
-#define SPECDEC__NOINLINE __attribute__((noinline, unused))
-#define SPECDEC__UNUSED __attribute__((unused))
+#define SPECDEC__NOINLINE __attribute__((noinline)) SPECDEC__HALVED
 /* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
    cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
 #if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)
@@ -3124,7 +3129,7 @@ typedef struct specdec__quant_type {
 } specdec__quant_type;
 
 /* What is added to a code of a type to make it unsigned. */
-SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
+SPECDEC__UNUSED SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
 {
     return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
 }
@@ -4845,12 +4850,6 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
     return words;
 }
 
-/* Four words to any address. */
-SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
-{
-    memcpy(at, &words, sizeof words);
-}
-
 /* Rows come into tiles unit by unit: less machine code; and words of 32 bits are those of little-endian machines. */
 #if defined(SPECDEC_NO_SIMD) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #define SPECDEC__QUANT_BY_UNITS 1
@@ -5547,7 +5546,8 @@ SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char
 }
 
 /* Group g of a tile of a type. */
-SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g, specdec__grid_group *out)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g,
+                                                        specdec__grid_group *out)
 {
     const unsigned char *high = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + g % 4;
     int row;
@@ -5664,7 +5664,7 @@ SPECDEC__RARE_END
  * ================================================================================================================== */
 
 /* Of a page of keys and values, the part that goes with the 64 bytes of values which lie `at` bytes on. */
-SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
 {
     if (page) {
         __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 values, or keys with their scale, take 34 bytes */
@@ -6447,7 +6447,6 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
 }
-SPECDEC__AVX2_LANES(load_bytes, (const int8_t *at), specdec__avx2_from_bytes(at), specdec__avx2_from_bytes(at + 8))
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_v x)
 {
     _mm256_storeu_ps(at, x.a);
@@ -23404,12 +23403,6 @@ static float specdec__sample_gumbel_from(uint32_t bits)
     u = 1.0f - complement;
     wait = u < 1.0f ? -specdec__log(u) * (complement / (1.0f - u)) : complement;
     return -specdec__log(wait);
-}
-
-/* Noise with the standard Gumbel distribution, for one token. */
-static SPECDEC__UNUSED float specdec__gumbel(uint64_t seed, uint64_t position, uint32_t token)
-{
-    return specdec__sample_gumbel_from(specdec__noise(seed, position, token));
 }
 
 double specdec_uniform_next(specdec_uniform *source)
