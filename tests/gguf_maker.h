@@ -425,6 +425,12 @@ static inline const specdec__architecture *maker_architecture(const maker_recipe
     abort();
 }
 
+/* The key of the epsilon of an architecture's norms. */
+static inline const char *maker_epsilon(const maker_recipe *r)
+{
+    return specdec__architecture_trait(maker_architecture(r), SPECDEC__LAYER_NORM) ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon";
+}
+
 static inline void maker_defaults(maker_recipe *r)
 {
     r->architecture = r->architecture ? r->architecture : "llama";
@@ -527,8 +533,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
     const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
-                                          whole ? q : r->head_dim, whole ? kv : r->head_dim};
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
+                                          whole ? q : r->head_dim, whole ? kv : r->head_dim, r->heads};
     char name[80];
     int j, k, f, rows;
 
@@ -587,7 +593,7 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_u32(m, maker_key(&r, ".attention.key_length"), (uint32_t)r.head_dim);
     maker_u32(m, maker_key(&r, ".attention.value_length"), (uint32_t)r.head_dim);
     maker_u32(m, maker_key(&r, ".rope.dimension_count"), (uint32_t)r.rope_dim);
-    maker_f32(m, maker_key(&r, ".attention.layer_norm_rms_epsilon"), 1e-5f);
+    maker_f32(m, maker_key(&r, maker_epsilon(&r)), 1e-5f);
     maker_f32(m, maker_key(&r, ".rope.freq_base"), 10000.0f);
     maker_facts(m, &r);
     maker_vocab(m, r.vocab);

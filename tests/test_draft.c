@@ -1,7 +1,6 @@
 /* test_draft.c - the promises of the list of drafters: their proposals are merged into one tree, without doubles and
    within the budget; whoever is in the list, in whatever order, the text stays that of plain decoding; a drafter is added
    by its row. SPECDEC_QUICK=1 shortens. */
-#define SPECDEC_NO_SIMD  /* builds in a third of the time */
 #define SPECDEC_NO_CLOCK /* every width costs what it is said to cost: runs are repeatable */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"

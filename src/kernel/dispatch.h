@@ -172,6 +172,9 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__SILU] = table->silu; \
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
+        table->activate[SPECDEC__RELU] = table->relu; \
+        table->activate[SPECDEC__CLAMPED] = table->clamped; \
+        table->activate[SPECDEC__XIELU] = table->xielu; \
     } while (0)
 
 #ifdef SPECDEC__AVX512

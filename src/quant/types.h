@@ -62,6 +62,7 @@
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
+SPECDEC__STATIC_ASSERT(types_fit_masks, SPECDEC__TYPE_COUNT <= 56); /* of 64 bits, behind them the kinds of panels */
 enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hold no weights */
 
 /* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
