@@ -3079,6 +3079,7 @@ SPECDEC__FOR_SPEED
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
+SPECDEC__STATIC_ASSERT(types_fit_masks, SPECDEC__TYPE_COUNT <= 56); /* of 64 bits, behind them the kinds of panels */
 enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hold no weights */
 
 /* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
@@ -3962,7 +3963,7 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
 }
 
 /* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
-static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
     int i;
@@ -3974,33 +3975,48 @@ static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *code
         codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
 }
 
-/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. A byte is a fraction, over 256,
-   whose first digits behind the point are these. */
-static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__RARE_END
+
+/* The types that follow are unpacked by their decoders with every instruction set. */
+
+/* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
+   over 256, whose first digits behind the point are these. */
+SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
 {
     static const unsigned char powers[5] = {1, 3, 9, 27, 81};
+    int i, k;
+
+    for (k = 0; k < digits; k++, codes += count)
+        for (i = 0; i < count; i++)
+            codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
+}
+
+/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
+SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
     const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
     int i;
 
     (void)minimum;
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
-    for (i = 0; i < 256; i++) {
-        const int in_run = i < 160 ? i : i - 160, run = i < 160 ? 32 : i < 240 ? 16 : 4;
-        const int at = i < 240 ? in_run % run : (i - 240) % 4, digit = i < 240 ? in_run / run : (i - 240) / 4;
-        const unsigned char byte = i < 160 ? from->fives[at] : i < 240 ? from->fives[32 + at] : from->fours[at];
-
-        codes[i] = (int8_t)(((byte * powers[digit] & 255) * 3 >> 8) - 1);
-    }
+    specdec__quant_trits(from->fives, 32, 5, codes);
+    specdec__quant_trits(from->fives + 32, 16, 5, codes + 160);
+    specdec__quant_trits(from->fours, 4, 4, codes + 240);
 }
 
-/* Eight values of a point of the grid of IQ1, times eight, plus shift. */
-SPECDEC__INLINE void specdec__quant_iq1_point(unsigned point, int shift, int8_t *codes)
+/* Eight values (-1, 0, 1) of a point of the grid of IQ1, times eight, plus 1 or, where minus is set, minus 1. */
+SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
-    int i;
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t point = specdec__quant_iq1_grid[index];
 
-    for (i = 0; i < 8; i++)
-        codes[i] = (int8_t)((int)(specdec__quant_iq1_grid[point] >> (2 * i) & 3) * 8 - 8 + shift);
+    point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
+    point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
+    point = (point | point << 6) & (ones * 3);
+    point = (point * 8 + ones * (128 - 7) - (minus ? ones * 2 : 0)) ^ ones * 128; /* no byte borrows from another */
+    specdec__store_u32(codes, (uint32_t)point);
+    specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
 }
 
 /* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
@@ -4013,10 +4029,9 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        unsigned high = specdec__load_u16(from->high[i / 4]);
+        uint32_t high = specdec__load_u16(from->high[i / 4]);
 
-        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000 ? -1 : 1,
-                                 codes + 8 * i);
+        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
     }
@@ -4036,14 +4051,13 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
         half |= (unsigned)specdec__load_u16(from->scales[i]) >> 12 << (4 * i);
     d = specdec__float_from_f16((uint16_t)half);
     for (i = 0; i < 32; i++) {
-        unsigned high = (unsigned)from->high[i / 2] >> (i % 2 * 4) & 15;
+        uint32_t high = (uint32_t)from->high[i / 2] >> (i % 2 * 4) & 15;
 
-        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8 ? -1 : 1, codes + 8 * i);
+        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
 }
-SPECDEC__RARE_END
 
 /* =====================================================================================================================
  * >>quant/table: the table of types: looking up, sizes, rows of any type to floats.
@@ -5280,6 +5294,9 @@ typedef struct specdec__softening {
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
+    /* The same of (x - mean(x)) * weight / its root mean square. */ \
+    X(isa, layer_norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, \
+                              float *out)) \
     /* Blocks [from, to) of one row of values -> column c of columns. */ \
     X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
     /* x = x * sigmoid(by), elementwise. */ \
@@ -5288,6 +5305,13 @@ typedef struct specdec__softening {
     X(isa, silu, void, (float *x, const float *by, int count)) \
     X(isa, gelu, void, (float *x, const float *by, int count)) \
     X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
+    /* x = max(x, 0) * by, elementwise: by itself, its square. */ \
+    X(isa, relu, void, (float *x, const float *by, int count)) \
+    /* SwiGLU of gpt-oss: x = g sigmoid(1.702 g) (u + 1) of g = min(x, 7) and u = by, but in [-7, 7]. */ \
+    X(isa, clamped, void, (float *x, const float *by, int count)) \
+    /* xIELU (Huang and Schlag 2024, arXiv 2411.13010), shape (4): a_p, a_n, beta, epsilon. x > 0: a_p x^2 + beta x; \
+       else a_n (e^min(x, epsilon) - 1 - x) + beta x. */ \
+    X(isa, xielu, void, (float *x, const float *shape, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
     /* queries (count <= 4, dim) . keys (dim, 64), floats or half floats -> scores (count, 64), at least those of the \
@@ -5335,7 +5359,10 @@ typedef struct specdec__softening {
     X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
                              double uniform, double *residuals, double *weights))
 
-enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__ACTIVATIONS };
+enum {
+    SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__RELU, SPECDEC__CLAMPED, SPECDEC__XIELU,
+    SPECDEC__ACTIVATIONS
+};
 
 #define SPECDEC__KERNEL_TYPE(isa, name, result, parameters) typedef result specdec__##name##_function parameters;
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
@@ -5366,7 +5393,7 @@ typedef struct specdec__kernels {
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     int half_queries; /* up to so many queries, scores and weigh read half floats; more wait for floats made of them */
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu and so on */
     /* Unpacks blocks*32 values of 16 rows from a tile. */
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
@@ -5762,7 +5789,8 @@ enum {
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
 #define SPECDEC__X86_BIT_2(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 4, number)
 #define SPECDEC__X86_BIT_3(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 8, number)
-#define SPECDEC__X86_IS_32(number, name, block, ...) SPECDEC__X86_MASK((block) == 32, number)
+#define SPECDEC__X86_IS_SHORT(number, name, block, ...) SPECDEC__X86_MASK((block) > 1 && (block) < 256, number)
+#define SPECDEC__X86_PARTS(number, name, block, ...) case number: return (block) / 32;
 #define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
@@ -5799,7 +5827,7 @@ SPECDEC__INLINE int specdec__x86_bias(int type)
 /* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
-/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
+/* Bytes of a tile of one block of 32 values, or what such a block takes of a longer one. */
 SPECDEC__INLINE int specdec__x86_span(int type)
 {
     switch (type) {
@@ -5808,12 +5836,34 @@ SPECDEC__INLINE int specdec__x86_span(int type)
     }
 }
 
-/* Types whose scales stand, as half floats, at the start of every 32 values. */
-SPECDEC__INLINE int specdec__x86_is_block_32(int type)
+/* Types whose blocks have one scale as it is, not factors of it: those of fewer than 256 values, and TQ2_0. */
+SPECDEC__INLINE int specdec__x86_is_plain(int type)
 {
-    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32);
+    const uint64_t mask = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
 
     return (int)(mask >> type & 1);
+}
+
+/* Blocks of 32 values that lie in a block of a type. */
+SPECDEC__INLINE int specdec__x86_parts(int type)
+{
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_PARTS)
+    default: return 1;
+    }
+}
+
+/* Where the file's block begins in which the 32 values `block` lie, in tiles that begin at tile; and the how manieth of
+   that block's they are. Types with factors have their 256 values at tile. */
+SPECDEC__INLINE const unsigned char *specdec__x86_own(int type, const unsigned char *tile, int block)
+{
+    const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
+
+    return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
+}
+SPECDEC__INLINE int specdec__x86_part(int type, int block)
+{
+    return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
 }
 
 /* Values that share a scale. */
@@ -5825,51 +5875,68 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. all: a tile, at: where block
-   `block` of 32 values begins in it, if it begins anywhere; both from the first row of a vector on. */
-#define SPECDEC__X86_CODES(isa, all, at, block, u) \
-    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
-    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of specdec__x86_own
+   and specdec__x86_part, from the first row of a vector on. */
+#define SPECDEC__X86_CODES(isa, own, part, u) \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q5_0: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_0, nibbles), (at) + SPECDEC__TILE_AT(q5_0, high), u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), u); \
         break; \
     case SPECDEC__TYPE_Q5_1: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_1, nibbles), (at) + SPECDEC__TILE_AT(q5_1, high), u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), u); \
         break; \
     case SPECDEC__TYPE_IQ4_NL: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
         specdec__##isa##_iq4(u); \
         break; \
     case SPECDEC__TYPE_IQ4_XS: \
-        specdec__##isa##_codes_32((all) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (block) * 256, NULL, u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
         specdec__##isa##_iq4(u); \
         break; \
+    case SPECDEC__TYPE_MXFP4: \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
+        specdec__##isa##_fp4(u); \
+        break; \
+    case SPECDEC__TYPE_NVFP4: \
+        specdec__##isa##_codes_16((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
+        specdec__##isa##_fp4(u); \
+        break; \
+    case SPECDEC__TYPE_Q1_0: \
+        specdec__##isa##_codes_bits((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
+        break; \
+    case SPECDEC__TYPE_Q2_0: \
+        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, crumbs) + (part) * 128, u); \
+        break; \
+    case SPECDEC__TYPE_TQ2_0: \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(tq2_0, crumbs), NULL, part, u); \
+        break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q3_k, crumbs), (all) + SPECDEC__TILE_AT(q3_k, high), \
-                                      block, u); \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q3_k, crumbs), (own) + SPECDEC__TILE_AT(q3_k, high), \
+                                      part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
-        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); \
+        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q5_K: \
-        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q5_k, nibbles), (all) + SPECDEC__TILE_AT(q5_k, high), \
-                                 block, u); \
+        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q5_k, nibbles), (own) + SPECDEC__TILE_AT(q5_k, high), \
+                                 part, u); \
         break; \
-    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(all, block, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(own, part, u); break;
 
 /* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
    kernel each; points of a grid are unpacked to panels. AVX2 unpacks a block at a time, except for one column or two
    of types seen often. */
 #define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
 #define SPECDEC__X86_SELDOM(X, isa) \
-    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
+    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS) \
+    X(isa, MXFP4) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0)
 #define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
 /* Types that only their decoders unpack. */
-#define SPECDEC__X86_DECODED(X, isa) \
-    X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0) X(isa, MXFP4)
+#define SPECDEC__X86_DECODED(X, isa) X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0)
 
 #define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
@@ -5895,6 +5962,18 @@ SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
     SPECDEC__UNROLL
     for (i = 0; i < bytes; i += 64)
         _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* Where the scale d of a block stands in a tile; dmin comes after it. */
+SPECDEC__INLINE size_t specdec__x86_d(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
+    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
+    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
+    case SPECDEC__TYPE_TQ2_0: return SPECDEC__TILE_AT(tq2_0, d);
+    default: return 0;
+    }
 }
 
 /* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
@@ -6565,6 +6644,29 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *a
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
+/* Eight powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
+{
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), _mm256_min_epi32(e, one));
+
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of eight words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_get(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm256_set1_epi32(127));
+    const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(v, 20), _mm256_set1_epi32(119 << 23));
+    const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(1.0f / 1024));
+    const __m256 value = _mm256_blendv_ps(_mm256_castsi256_ps(normal), small,
+                                          _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(8), v)));
+
+    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
+}
+
 /* Types whose codes are 8 bits, signed. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
 
@@ -6613,6 +6715,54 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
+{
+    const __m256i table = _mm256_add_epi8(_mm256_set1_epi8(16), _mm256_broadcastsi128_si256(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_16(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m256i q = specdec__avx2_get(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char *at, __m256i u[8])
+{
+    const __m256i q = specdec__avx2_get(at);
+    int i;
+
+    u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_twos(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
@@ -6698,15 +6848,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
-    const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = specdec__x86_own(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, all, at, block, u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_part(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+            u[i] = specdec__avx2_get(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
@@ -6816,26 +6966,15 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
-/* Where the scale d of 256 values stands in a tile; dmin comes after it. */
-SPECDEC__INLINE size_t specdec__x86_d(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
-    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
-    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
-    default: return 0;
-    }
-}
-
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
     const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_is_block_32(type))
+    if (!specdec__x86_is_plain(type))
         d[0] = specdec__avx2_halves(at);
-    if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
+    if (!specdec__x86_is_plain(type) && specdec__x86_has_minimum(type))
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
@@ -6853,8 +6992,13 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
-    if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx2_powers(specdec__x86_own(type, rows->tile, granule) + rows->half * 8);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx2_halves_of_e4m3(specdec__x86_own(type, rows->tile, granule / 2) + rows->half * 32,
+                                            granule % 4);
+    if (specdec__x86_is_plain(type))
+        return specdec__avx2_halves(specdec__x86_own(type, rows->tile, granule) + specdec__x86_d(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
@@ -6941,7 +7085,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     rows.tile = tile;
     specdec__x86_fetch(specdec__x86_span(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_is_block_32(type))
+    if (!block && !specdec__x86_is_plain(type))
         specdec__avx2_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
@@ -7310,7 +7454,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_is_plain(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[SPECDEC__AVX2_FUSED];
 
@@ -7623,6 +7767,11 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, NVFP4, 16, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, fused) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \
@@ -7950,7 +8099,21 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, in
     return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
 }
 
-/* The same for a constant n and bit 4; the other bits are for the caller to mask. */
+/* Every 16 bits shifted to the right by a constant n, 0 to 6. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_right(__m512i a, int n)
+{
+    switch (n) {
+    case 1: return _mm512_srli_epi16(a, 1);
+    case 2: return _mm512_srli_epi16(a, 2);
+    case 3: return _mm512_srli_epi16(a, 3);
+    case 4: return _mm512_srli_epi16(a, 4);
+    case 5: return _mm512_srli_epi16(a, 5);
+    case 6: return _mm512_srli_epi16(a, 6);
+    default: return a;
+    }
+}
+
+/* value in every byte whose bit n is set, at bit 4, for a constant n; the other bits are for the caller to mask. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
 {
     switch (n) {
@@ -7990,6 +8153,54 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4(__m512i u[8])
+{
+    const __m512i table = _mm512_add_epi8(_mm512_set1_epi8(16), _mm512_broadcast_i32x4(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_16(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m512i q = specdec__avx512_load_bytes(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx512_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_bits(const unsigned char *at, __m512i u[8])
+{
+    const __m512i q = specdec__avx512_load_bytes(at);
+    int i;
+
+    u[0] = specdec__avx512_and(_mm512_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx512_and(specdec__avx512_right(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_twos(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx512_and(specdec__avx512_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
@@ -8077,13 +8288,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
     for (i = 0; i < 8; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        if (run == 1)
-            q = _mm512_srli_epi16(q, 2);
-        if (run == 2)
-            q = _mm512_srli_epi16(q, 4);
-        if (run == 3)
-            q = _mm512_srli_epi16(q, 6);
-        u[i] = specdec__avx512_and(q, 3);
+        u[i] = specdec__avx512_and(specdec__avx512_right(q, 2 * run), 3);
     }
 }
 
@@ -8112,16 +8317,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at =
-        type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
+    const unsigned char *own = type < SPECDEC__TYPE_COUNT ? specdec__x86_own(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, tile, at, block, u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_part(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
+            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
                                     _mm512_set1_epi8((char)-128));
         break;
     default: /* they lie in the panel */
@@ -8204,6 +8408,39 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
+/* 16 powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned char *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m512i one = _mm512_set1_epi32(1);
+    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), _mm512_min_epi32(e, one));
+
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of 16 words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m512i v = _mm512_and_si512(_mm512_srl_epi32(specdec__avx512_load_bytes(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm512_set1_epi32(127));
+    const __m512i normal = _mm512_add_epi32(_mm512_slli_epi32(v, 20), _mm512_set1_epi32(119 << 23));
+    const __m512 small = _mm512_mul_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(1.0f / 1024));
+    const __m512 value = _mm512_mask_blend_ps(_mm512_cmplt_epi32_mask(v, _mm512_set1_epi32(8)),
+                                              _mm512_castsi512_ps(normal), small);
+
+    return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
+}
+
+/* The scale of granule g of the 32 values `part` of a block of a type that has its scales as they are. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_own_scale(int type, const unsigned char *own, int part, int g)
+{
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx512_powers(own);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx512_halves_of_e4m3(own, part * 2 + g);
+    return specdec__avx512_halves(own + specdec__x86_d(type));
+}
+
 #define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
 #define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side, and of types that are seen less often */
 
@@ -8217,9 +8454,9 @@ typedef struct specdec__avx512_block {
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
                                                           const specdec__panel *panel, specdec__avx512_block *out)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : tile + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = unpacked ? tile : specdec__x86_own(type, tile, block);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -8230,10 +8467,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
+        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part(type, block), i)
+                              : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
-            out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
-                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
+            out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+                                    : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
@@ -8339,14 +8577,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specde
                                                           specdec__panel *panels, const specdec__columns *x, size_t at,
                                                           int count, float *const *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const int run = specdec__x86_is_plain(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     size_t from;
     int b, t;
 
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_is_block_32(type))
+        if (!specdec__x86_is_plain(type))
             for (t = 0; t < 2; t++)
                 specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
@@ -8451,7 +8689,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
                                                          float *const *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const int run = specdec__x86_is_plain(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     __m512 acc[2 * SPECDEC__AVX512_PAIR];
@@ -8462,7 +8700,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
     for (t = 0; t < tiles; t++)
         specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        for (t = 0; t < tiles && !specdec__x86_is_block_32(type); t++)
+        for (t = 0; t < tiles && !specdec__x86_is_plain(type); t++)
             specdec__avx512_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
@@ -13279,6 +13517,9 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__SILU] = table->silu; \
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
+        table->activate[SPECDEC__RELU] = table->relu; \
+        table->activate[SPECDEC__CLAMPED] = table->clamped; \
+        table->activate[SPECDEC__XIELU] = table->xielu; \
     } while (0)
 
 #ifdef SPECDEC__AVX512
@@ -18489,21 +18730,33 @@ enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__VECTORS
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
 enum {
-    SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_DIVISOR,
-    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* a cap of 0: none */
+    SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_SCALE,
+    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* all are factors, but for caps, of which 0 is none */
 };
 
 enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, and of the vectors, of heads */
 enum { SPECDEC__HEAD_NORM, SPECDEC__HEAD_BIAS };
 
+/* Sizes that may differ from layer to layer. */
+typedef struct specdec__shape {
+    int heads, kv_heads;    /* kv heads 0: the layer has no attention */
+    int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
+    int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
+    int feed_forward;       /* 0: the layer has no feed-forward network; of a mixture: of each expert */
+    int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
+    int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
+    int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+} specdec__shape;
+
 typedef struct specdec__layer {
-    int span, place;                       /* which of the layers of its span it is */
-    int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    specdec__shape shape;
+    int index;                             /* of the layers that are here, from 0 on */
+    float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
@@ -18519,11 +18772,14 @@ enum {
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
     SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
     SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
+    SPECDEC__LAYER_NORM,     /* norms of x take its mean away (attention.layer_norm_epsilon) */
+    SPECDEC__PARALLEL,       /* attention and feed-forward read the same norm of the same x */
+    SPECDEC__NORM_TURNED,    /* norms of queries and keys, if there are any, are of what RoPE has turned */
     SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
     SPECDEC__PERIOD,
     SPECDEC__OTHERS,
-    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
-                                files that say otherwise are refused */
+    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case */
+    SPECDEC__REST_TURNS,     /* OTHER_BASE is said of the rest, where the others have windows, not of the others */
     SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
                                 rest, < 0: they do not rotate */
     SPECDEC__ROOT_EMBEDDING, /* embeddings are scaled by the root of their size */
@@ -18531,13 +18787,17 @@ enum {
                                 head */
     SPECDEC__CAP_SCORES,     /* soft cap of attention scores if the file does not say */
     SPECDEC__CAP_LOGITS,     /* soft cap of logits if the file does not say */
+    SPECDEC__LOGITS_TIMES,   /* logits are multiplied by logit_scale; otherwise divided */
     SPECDEC__MUST_SAY,       /* bits of the facts that its files must give */
     SPECDEC__ROPE_BASE,      /* of RoPE, if the file does not say; 0: files must say it */
+    SPECDEC__SPLIT_TURNS,    /* YaRN's bounds are not rounded to whole dimensions */
     SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
     SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
                                 are chosen for a token, and how their outputs are weighted: see below */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
+                                feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
                                 draft */
     SPECDEC__TRAITS
@@ -18571,7 +18831,7 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
 #define SPECDEC__SCALES \
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
-     SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
+     SPECDEC__BIT(SPECDEC__LOGIT_SCALE))
 
 static const specdec__architecture specdec__architectures[] = {
     {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
@@ -18589,9 +18849,9 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__WIDE_QUERIES, 62}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
-    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
                  {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
-    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
                     {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
@@ -18607,10 +18867,18 @@ static const specdec__architecture specdec__architectures[] = {
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
     {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__WINDOW_KEYS, -2}}},
+                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
     {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
                {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"cohere2", {{SPECDEC__LAYER_NORM, 1}, {SPECDEC__PARALLEL, 1}, {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
+                 {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__OTHER_BASE, -1},
+                 {SPECDEC__REST_TURNS, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
+    {"seed_oss", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
+                  {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
+    {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
@@ -18651,6 +18919,14 @@ static const specdec__heads_kind specdec__heads_kinds[] = {
      "medusa#.block.0.bias"},
 };
 
+/* Sizes of layers that a file may say once, or in a list with a number for each layer. */
+enum {
+    SPECDEC__LIST_HEADS, SPECDEC__LIST_KV_HEADS, SPECDEC__LIST_KEY, SPECDEC__LIST_VALUE, SPECDEC__LIST_ROPE,
+    SPECDEC__LIST_FF,
+    SPECDEC__LIST_WINDOW_KEY, SPECDEC__LIST_WINDOW_VALUE, SPECDEC__LIST_WINDOW_ROPE, /* of layers with a window */
+    SPECDEC__LISTS
+};
+
 #define SPECDEC__MAX_HEADS 8
 #define SPECDEC__MAX_READS 8
 
@@ -18672,14 +18948,20 @@ typedef struct specdec_model {
     const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
     const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
     int id_count;
-    int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
+    int layers, embedding, context, vocab_size;
+    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer; head_dim: of keys and values */
+    int q_width, k_width, v_width, o_width;  /* the largest rows of any layer: heads times sizes of a head */
+    int rope_dim[SPECDEC__ROPES];            /* dimensions that are rotated */
+    int expert_ff;                           /* width of the feed-forward network of an expert */
+    int nextn;                               /* blocks behind the layers that only predict: they are not run */
+    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers; items NULL: the file does not say them */
     int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
     specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
-    float fact[SPECDEC__FACTS];
+    float fact[SPECDEC__FACTS];              /* a query scale of 0: see the layer's */
     float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
                                                 floor(p)) */
     float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
@@ -18701,12 +18983,13 @@ typedef struct specdec_model {
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
 
-/* Dimensions that a tensor's shape is checked against. */
+/* Dimensions that a tensor's shape is checked against. A layer for which one of them is 0 lacks the tensor. */
 enum {
-    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
+    SPECDEC__DIM_EXPERTS,
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
-    SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
+    SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
     SPECDEC__DIM_COUNT
 };
 
@@ -18716,9 +18999,9 @@ static const struct {
     unsigned char rows, columns;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
     {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
-    {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
-    {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
-    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
+    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
+    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
+    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
     {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
@@ -18739,6 +19022,14 @@ static const specdec__fused specdec__fused_table[] = {
     {"ffn_gate_up_exps.weight", NULL, SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1, 0},
     {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 1}};
 
+/* may_lack: 0 stands for layers without it. */
+static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
+    {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
+    {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
+    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 1, 1},
+    {".attention.key_length_swa", 4096, 0, 0}, {".attention.value_length_swa", 4096, 0, 0},
+    {".rope.dimension_count_swa", 4096, 0, 0}};
+
 static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scale",        ".attention.scale",
                                                                 ".residual_scale",         ".logit_scale",
                                                                 ".attn_logit_softcapping", ".final_logit_softcapping"};
@@ -18751,9 +19042,10 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
+    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
+    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
@@ -18771,19 +19063,13 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
 }
 
 /* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
-SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m)
+SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const specdec__shape *s)
 {
-    return m->head_dim * (1 + m->trait[SPECDEC__QUERY_GATES]);
+    return s->key_dim + (m->trait[SPECDEC__QUERY_GATES] ? s->value_dim : 0);
 }
 
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
-
-/* Matrices of a layer: only mixtures have the last one. */
-static int specdec__model_each(const specdec__model *m)
-{
-    return specdec__model_mixes(m) ? SPECDEC__MATRICES : SPECDEC__ROUTER;
-}
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
 SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
@@ -19025,7 +19311,7 @@ static int specdec__model_count(specdec__model_reader *r, const char *suffix, in
 
     if (!r->result)
         r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
-                                              r->model->layers, low, high, &value, r->error);
+                                              r->model->layers + r->model->nextn, low, high, &value, r->error);
     if (!r->result && value < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     return r->result ? low : (int)value;
@@ -19063,6 +19349,45 @@ static float specdec__model_base(specdec__model_reader *r)
     return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
 }
 
+/* Reads a size of layers: a number, or a list with one for each block. needed: it must be there. */
+static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
+{
+    specdec__gguf_value *v = &m->list[list];
+    const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__GAPS] ? 0 : 1;
+    int64_t value = 0;
+    char key[96];
+    uint64_t i;
+
+    specdec__model_key(m, specdec__list_table[list].suffix, key, sizeof key);
+    if (r->result)
+        return;
+    if (!specdec__gguf_find(&m->gguf, key, v)) {
+        if (needed)
+            r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
+        return;
+    }
+    if (v->is_array && v->count != (uint64_t)(m->layers + m->nextn))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
+                                  (unsigned long long)v->count, m->layers + m->nextn);
+    for (i = 0; !r->result && i < (v->is_array ? v->count : 1); i++)
+        if (!specdec__gguf_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
+            r->result = specdec__gguf_wrong_type(key, "an ", "integer", v, r->error);
+        else if (value < low || value > specdec__list_table[list].high)
+            r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+}
+
+/* A size of a layer, or what it is where the file does not say it. */
+static int specdec__model_listed(const specdec__model *m, int list, int index, int fallback)
+{
+    const specdec__gguf_value *v = &m->list[list];
+    int64_t value = fallback;
+
+    if (v->items)
+        specdec__gguf_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type] : 0),
+                              &value);
+    return (int)value;
+}
+
 /* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
@@ -19083,55 +19408,41 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "shared experts and groups of experts are not read");
     m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
                                      -1);
-    m->feed_forward = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
-                                           m->feed_forward);
+    m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
+                                        specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
     scale = specdec__model_float(&r, ".expert_weights_scale", 0);
     if (r.result)
         return r.result;
     if (scale != 0 && scale != 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "expert_weights_scale is not read");
-    if (m->feed_forward % 16 || m->embedding % 16)
+    if (m->expert_ff % 16 || m->embedding % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
-                             m->feed_forward, m->embedding);
+                             m->expert_ff, m->embedding);
     return SPECDEC_OK;
 }
 
-/* Reads the sizes of a model and checks them. */
+/* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
     specdec__model_reader r = specdec__model_read(m, error);
-    int value_dim;
+    int i;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+    if (!r.result && m->nextn >= m->layers)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn, m->layers);
+    m->layers -= m->nextn;
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
-    m->feed_forward = specdec__model_count(&r, ".feed_forward_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
-    m->heads = specdec__model_count(&r, ".attention.head_count", 1, 4096, -1);
-    m->kv_heads = specdec__model_count(&r, ".attention.head_count_kv", 1, 4096, m->heads);
-    m->head_dim = specdec__model_count(&r, ".attention.key_length", 1, 4096, m->embedding / m->heads);
-    value_dim = specdec__model_count(&r, ".attention.value_length", 1, 4096, m->head_dim);
-    m->rope_dim = specdec__model_count(&r, ".rope.dimension_count", 1, 4096, m->head_dim);
-    if (r.result)
-        return r.result;
-    if (m->trait[SPECDEC__JOINT_NORMS] && m->kv_heads * m->head_dim % 16)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "keys of %d values together, no multiple of 16",
-                             m->kv_heads * m->head_dim);
-    if (m->heads % m->kv_heads)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", m->heads, m->kv_heads);
-    if (m->head_dim < 2 || m->head_dim > 1024 || value_dim != m->head_dim)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "heads of %d keys and %d values (2..1024 and equal are read)", m->head_dim, value_dim);
-    if (m->rope_dim > m->head_dim || m->rope_dim % 2)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.dimension_count %d for heads of %d", m->rope_dim,
-                             m->head_dim);
-    if (m->heads * m->head_dim > most)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", m->heads, m->head_dim);
-    m->epsilon = specdec__model_needed(&r, ".attention.layer_norm_rms_epsilon");
+    for (i = 0; i < SPECDEC__LISTS; i++)
+        specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
+    m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
+                                                                        : ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon is out of range");
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
     return specdec__model_experts(m, error);
 }
 
@@ -19145,9 +19456,9 @@ static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *e
     specdec__model_key(m, ".attention.sliding_window_pattern", key, sizeof key);
     if (!specdec__gguf_find(&m->gguf, key, &m->pattern))
         return SPECDEC_OK;
-    if (m->pattern.is_array && m->pattern.count != (uint64_t)m->layers)
+    if (m->pattern.is_array && m->pattern.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
-                             (unsigned long long)m->pattern.count, m->layers);
+                             (unsigned long long)m->pattern.count, m->layers + m->nextn);
     if (!specdec__gguf_integer(m->pattern.type, m->pattern.items, &value))
         return specdec__gguf_wrong_type(key, "an ", "integer", &m->pattern, error);
     return m->pattern.is_array || value >= 0
@@ -19168,17 +19479,96 @@ static int specdec__model_other(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
-/* Refuses a file with a key that asks for what is not done: a text that sees what follows, layers of another kind
-   behind the others, other sizes where there is a window. */
+/* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
+static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
+{
+    const int other = specdec__model_other(m, index), windowed = other && m->window;
+    specdec__shape s;
+
+    s.keys_of = index;
+    s.span = windowed ? SPECDEC__WINDOW : SPECDEC__WHOLE;
+    s.rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
+                     (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
+                 ? SPECDEC__ROPE_OTHER
+                 : SPECDEC__ROPE;
+    s.heads = specdec__model_listed(m, SPECDEC__LIST_HEADS, index, 0);
+    s.kv_heads = specdec__model_listed(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
+    s.key_dim = specdec__model_listed(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
+    s.key_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
+    s.value_dim = specdec__model_listed(m, SPECDEC__LIST_VALUE, index, s.key_dim);
+    s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
+    s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
+    s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
+    s.feed_forward = m->experts ? m->expert_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.kv_heads = s.heads ? s.kv_heads : 0;
+    return s;
+}
+
+/* Checks the sizes of a layer's attention. */
+static specdec_result specdec__model_check_shape(const specdec__model *m, const specdec__shape *s, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+
+    if (s->heads % s->kv_heads)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", s->heads, s->kv_heads);
+    if (s->key_dim < 2 || s->key_dim > 1024 || s->value_dim > 1024)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "heads of %d keys and %d values (2..1024 and 1..1024 are read)", s->key_dim, s->value_dim);
+    if (s->rope_dim > s->key_dim || s->rope_dim % 2)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.dimension_count %d for heads of %d", s->rope_dim,
+                             s->key_dim);
+    if (s->heads * s->key_dim > most || s->heads * s->value_dim > most)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", s->heads,
+                             specdec__max_int(s->key_dim, s->value_dim));
+    if (m->trait[SPECDEC__JOINT_NORMS] && s->kv_heads * s->key_dim % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "keys of %d values together, no multiple of 16",
+                             s->kv_heads * s->key_dim);
+    if (m->rope_dim[s->rope] && m->rope_dim[s->rope] != s->rope_dim)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "layers that rotate %d and %d dimensions by the same RoPE", m->rope_dim[s->rope],
+                             s->rope_dim);
+    return SPECDEC_OK;
+}
+
+/* Checks the sizes of all layers, and finds the largest of each. */
+static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
+{
+    specdec_result result;
+    int i, any = 0;
+
+    for (i = 0; i < m->layers; i++) {
+        const specdec__shape s = specdec__model_layer_shape(m, i);
+
+        m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
+        if (!s.kv_heads)
+            continue;
+        if ((result = specdec__model_check_shape(m, &s, error)) != SPECDEC_OK)
+            return result;
+        any = m->rope_dim[s.rope] = s.rope_dim;
+        m->heads = specdec__max_int(m->heads, s.heads);
+        m->kv_heads = specdec__max_int(m->kv_heads, s.kv_heads);
+        m->head_dim = specdec__max_int(m->head_dim, specdec__max_int(s.key_dim, s.value_dim));
+        m->q_width = specdec__max_int(m->q_width, s.heads * specdec__model_query_rows(m, &s));
+        m->k_width = specdec__max_int(m->k_width, s.kv_heads * s.key_dim);
+        m->v_width = specdec__max_int(m->v_width, s.kv_heads * s.value_dim);
+        m->o_width = specdec__max_int(m->o_width, s.heads * s.value_dim);
+    }
+    for (i = 0; i < SPECDEC__ROPES; i++)
+        m->rope_dim[i] = m->rope_dim[i] ? m->rope_dim[i] : any;
+    return SPECDEC_OK;
+}
+
+/* Refuses a file with a key that asks for what is not done: a text that sees what follows, other sizes of layers with a
+   window where none has one. */
 static specdec_result specdec__model_demands(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
-        {".attention.causal", 1}, {".nextn_predict_layers", 0}, {".attention.key_length_swa", m->head_dim},
-        {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim}};
+        {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
+        {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim[SPECDEC__ROPE]}};
     specdec__model_reader r = specdec__model_read(m, error);
     int i;
 
-    for (i = 0; i < (int)SPECDEC__COUNT(key); i++) {
+    for (i = 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
         const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
@@ -19192,7 +19582,6 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
    absent. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
-    const int queries = m->layers == m->trait[SPECDEC__WIDE_QUERIES] ? m->embedding / m->heads : m->head_dim;
     specdec__model_reader r = specdec__model_read(m, error);
     int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
@@ -19206,20 +19595,19 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
         if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
+        if (i == SPECDEC__LOGIT_SCALE && !m->trait[SPECDEC__LOGITS_TIMES])
+            m->fact[i] = 1 / m->fact[i];
         if (i == SPECDEC__SCORE_CAP || i == SPECDEC__LOGIT_CAP)
             m->fact[i] = value > 0 ? value : (float)m->trait[i == SPECDEC__SCORE_CAP ? SPECDEC__CAP_SCORES
                                                                                       : SPECDEC__CAP_LOGITS];
         else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && m->trait[SPECDEC__ROOT_EMBEDDING])
             m->fact[i] = (float)(m->embedding * specdec__inverse_root((double)m->embedding));
-        else if (i == SPECDEC__QUERY_SCALE && !(value > 0))
-            m->fact[i] = (float)specdec__inverse_root((double)queries);
+        else if (i == SPECDEC__QUERY_SCALE)
+            m->fact[i] = value;
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
-    if (window && m->trait[SPECDEC__WINDOW_KEYS] < 0)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read",
-                             specdec__model_name(m));
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }
@@ -19232,17 +19620,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Notes which keys a layer sees and how it rotates. */
+/* Notes the sizes of a layer, which keys it sees and how it scales queries. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
-    const int other = specdec__model_other(m, index);
+    const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
 
-    layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
-    layer->place = m->span_layers[layer->span]++;
-    m->span_used[layer->span] = 1;
-    layer->rope = other && m->trait[SPECDEC__OTHER_BASE] != 0 && (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
-                      ? SPECDEC__ROPE_OTHER
-                      : SPECDEC__ROPE;
+    layer->shape = specdec__model_layer_shape(m, index);
+    layer->index = index - m->first;
+    if (!layer->shape.kv_heads)
+        return;
+    m->span_layers[layer->shape.span]++;
+    m->span_used[layer->shape.span] = 1;
+    layer->query_scale = m->fact[SPECDEC__QUERY_SCALE];
+    if (!(layer->query_scale > 0))
+        layer->query_scale = (float)specdec__inverse_root(wide ? m->embedding / layer->shape.heads
+                                                               : layer->shape.key_dim);
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -19411,6 +19803,12 @@ static int specdec__model_rows(int vectors, int i, const int *size)
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
 }
 
+/* Whether a layer of these dimensions has matrix i, or vector i, at all. */
+static int specdec__model_takes(int vectors, int i, const int *size)
+{
+    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]);
+}
+
 /* Whether a layer has a tensor; *rows: how many. */
 static int specdec__model_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
 {
@@ -19470,13 +19868,16 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     char name[64];
     int i, found;
 
-    for (i = 0; i < specdec__model_each(m); i++) {
+    for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
-        const specdec__holder holder = specdec__model_holder(m, index, 0, i, size);
         const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
+        specdec__holder holder;
         specdec_result result;
 
+        if (!specdec__model_takes(0, i, size))
+            continue;
+        holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns], 1, matrix,
                                          &found, error);
@@ -19501,19 +19902,22 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The dimensions of a layer's tensors. */
-static void specdec__model_sizes(const specdec__model *m, int *size)
+/* The dimensions of the tensors of a layer of these sizes. */
+static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
-    const int whole = m->trait[SPECDEC__JOINT_NORMS];
+    const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     size[SPECDEC__DIM_E] = m->embedding;
-    size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
-    size[SPECDEC__DIM_Q_ROWS] = m->heads * specdec__model_query_rows(m);
-    size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
-    size[SPECDEC__DIM_FF] = m->feed_forward;
+    size[SPECDEC__DIM_Q] = heads * s->key_dim;
+    size[SPECDEC__DIM_Q_ROWS] = heads * specdec__model_query_rows(m, s);
+    size[SPECDEC__DIM_K] = s->kv_heads * s->key_dim;
+    size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
+    size[SPECDEC__DIM_O] = heads * s->value_dim;
+    size[SPECDEC__DIM_FF] = s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
-    size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
-    size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
+    size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
+    size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
+    size[SPECDEC__DIM_HEADS] = heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
 }
 
@@ -19524,11 +19928,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     specdec_result result;
     char name[64];
 
-    specdec__model_sizes(m, size);
     if (m->layer && index >= m->first && index < m->first + m->layers)
         layer = &m->layer[index - m->first];
     memset(layer, 0, sizeof *layer);
     specdec__model_kind(m, layer, index);
+    specdec__model_sizes(m, &layer->shape, size);
     result = specdec__model_layer_matrices(m, index, size, layer, error);
     if (result)
         return result;
@@ -19537,7 +19941,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         const int required = named || wanted == SPECDEC__ALWAYS;
         specdec__holder holder;
 
-        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1)
+        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1 ||
+            !specdec__model_takes(1, i, size))
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
@@ -19546,6 +19951,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__PARALLEL])
+        layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
 }
 
@@ -19561,21 +19968,25 @@ typedef struct specdec__rope {
    context. */
 static double specdec__yarn_dimension(const specdec__model *m, double turns)
 {
-    return m->rope_dim * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
+    return m->rope_dim[SPECDEC__ROPE] * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
            (2 * specdec__log_double(m->rope_base));
 }
 
 static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
 {
     double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
-    int i, first, last;
+    const int dim = m->rope_dim[SPECDEC__ROPE];
+    int i;
 
-    low = low > 0 ? low < m->rope_dim ? low : m->rope_dim : 0;
-    high = high > 0 ? high < m->rope_dim ? high : m->rope_dim : 0;
-    first = (int)low;
-    last = specdec__min_int((int)high < high ? (int)high + 1 : (int)high, m->rope_dim - 1);
-    for (i = 0; i < m->rope_dim / 2; i++) {
-        double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
+    low = low > 0 ? low < dim ? low : dim : 0;
+    high = high > 0 ? high < dim ? high : dim : 0;
+    if (!m->trait[SPECDEC__SPLIT_TURNS]) {
+        low = (int)low;
+        high = (int)high < high ? (int)high + 1 : (int)high;
+    }
+    high = high < dim - 1 ? high : dim - 1;
+    for (i = 0; i < dim / 2; i++) {
+        double ramp = (i - low) / (high - low > 0.001 ? high - low : 0.001);
 
         ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
         frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor,
@@ -19586,6 +19997,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
+    float alpha; /* NTK: the base is as many times larger as the longest wave shall be longer */
     const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
@@ -19594,6 +20006,7 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
                                         error);
     m->rope_base = specdec__model_base(&r);
+    alpha = specdec__model_float(&r, ".rope.scaling.alpha", 0);
     rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
     rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
@@ -19616,8 +20029,12 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
         !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
+        (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
+    if (alpha > 0 && m->rope_dim[SPECDEC__ROPE] > 2)
+        m->rope_base *= (float)specdec__exp_double(m->rope_dim[SPECDEC__ROPE] / (m->rope_dim[SPECDEC__ROPE] - 2.0) *
+                                                   specdec__log_double((double)alpha));
     return SPECDEC_OK;
 }
 
@@ -19628,18 +20045,19 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
                                                  specdec__arena *arena, specdec_error *error)
 {
     const float *factors = NULL;
+    const int dim = m->rope_dim[which];
     double *frequency;
     int i;
     specdec_result r = SPECDEC_OK;
 
     if (factors_name)
-        r = specdec__model_vector(m, factors_name, m->rope_dim / 2, 0, arena, &factors, error);
+        r = specdec__model_vector(m, factors_name, dim / 2, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
-    m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
-    for (i = 0; !r && frequency && i < m->rope_dim / 2; i++) {
+    m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, dim / 2);
+    for (i = 0; !r && frequency && i < dim / 2; i++) {
         if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has a factor out of range at %d", factors_name, i);
-        frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / m->rope_dim * specdec__log_double(base)) : 0;
+        frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / dim * specdec__log_double(base)) : 0;
         frequency[i] /= (double)(factors ? factors[i] : 1) * (double)divisor;
     }
     return r;
@@ -19700,6 +20118,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
                              specdec__model_name(m));
+    other = m->trait[SPECDEC__REST_TURNS] ? given : other;
     if (m->trait[SPECDEC__OTHER_BASE])
         r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
     m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
@@ -19822,13 +20241,15 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 /* Whether a layer's tensor of this name is one that holds a matrix, or a vector, as they were bound. */
 static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix)
 {
+    const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
-    specdec__model_sizes(m, size);
+    specdec__model_sizes(m, &shape, size);
     for (vectors = 0; vectors < 2; vectors++) {
-        for (i = 0; i < (vectors ? SPECDEC__VECTORS : specdec__model_each(m)); i++)
+        for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
+                specdec__model_takes(vectors, i, size) &&
                 (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
                               !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
@@ -19850,19 +20271,22 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     static const char *const whole[] = {
         "token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
         "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+    const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
         known |= specdec__bytes_are(name, whole[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
-    for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < m->all;
+    for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
          name.data++, name.size--)
         layer = layer * 10 + *name.data - '0';
-    if (layer >= m->all || !name.size || *name.data != '.')
+    if (layer >= blocks || !name.size || *name.data != '.')
         return 0;
     name.data++;
     name.size--;
+    if (layer >= m->all && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
+        return 1;
     return specdec__model_layer_knows(m, layer, name);
 }
 
@@ -20030,15 +20454,26 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. The last two a part of
-   a model may lack. */
+/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. Layers, and parts of a
+   model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    const int each = specdec__model_each(m), in_layers = m->layers * each;
+    const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
 
     return i < in_layers    ? &m->layer[i / each].matrix[i % each]
            : i == in_layers ? &m->output
                             : &m->reads.matrix;
+}
+
+/* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
+static int specdec__model_numbers(specdec__model *m, int *there)
+{
+    const int count = m->layers * SPECDEC__MATRICES + !m->bare + (m->reads.count > 0);
+    int i;
+
+    for (*there = 0, i = 0; i < count; i++)
+        *there += specdec__model_matrix_at(m, i)->rows > 0;
+    return count;
 }
 
 #define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
@@ -20085,20 +20520,24 @@ static void specdec__model_repack_worker(void *argument, int thread)
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
     unsigned char *out = job->tiles;
-    int count = m->layers * specdec__model_each(m) + !m->bare + (m->reads.count > 0), i;
+    int there, done = 0, i;
+    const int count = specdec__model_numbers(m, &there);
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
         int tiles = specdec__matrix_tiles(matrix), from, end = 0;
 
+        if (!tiles)
+            continue;
+        done++;
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
             specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
             matrix->tiles = out;
-            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", i + 1, count))
+            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", done, there))
                 SPECDEC__STORE(job->pool->cancel, 1);
         }
         out += tile_bytes * (size_t)tiles;
@@ -20284,8 +20723,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (!m->architecture)
         return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
         return result;
@@ -20329,7 +20769,8 @@ SPECDEC__FOR_SPEED
  * >>cache/kv: pages of 64 slots, and views: ordered lists of segments.
  *
  * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
- * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
+ * so a view can return the pages that no window reaches any more. A layer has the heads, and the sizes of these, that
+ * its shape says. A page may be part of several views: it counts them.
  * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order,
  * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
  * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
@@ -20387,7 +20828,7 @@ typedef struct specdec__view {
 
 /* Pages of the layers of a span. */
 typedef struct specdec__pages {
-    int layers, window; /* window: keys that a query sees; 0: all */
+    int window;         /* keys that a query sees; 0: all */
     int count, free_count; /* count 0: the model has no such layers */
     size_t bytes;       /* of a page */
     unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
@@ -20417,10 +20858,23 @@ typedef struct specdec__kv_news {
     int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
 } specdec__kv_news;
 
+/* Where the keys and values of a layer lie in the pages of its span. */
+typedef struct specdec__kv_layer {
+    int span;
+    int owns;           /* 0: they are another layer's, or the layer has no attention, and then no kv heads */
+    int kv_heads;
+    int dim, value_dim; /* sizes of a head's keys and values, padded */
+    size_t key_bytes;   /* keys of one page and head: its values lie behind them */
+    size_t head_bytes;  /* both */
+    size_t at;          /* of the first head, in a page */
+} specdec__kv_layer;
+
 typedef struct specdec__kv {
-    int type, kv_heads, dim /* padded head size */;
-    size_t head_bytes; /* keys and values of one page, layer and head */
-    size_t key_bytes;  /* keys alone: values lie behind them */
+    int type;
+    int layers;
+    specdec__kv_layer *layer; /* (layers) */
+    int dim;                  /* padded head size of keys or values, whichever are larger, in any layer */
+    size_t head_bytes;        /* keys and values of one page and head, at most */
     specdec__pages span[SPECDEC__SPANS];
     specdec__view *kept; /* the first of the kept views; NULL: there are none */
     uint64_t clock;      /* counts what happens to them */
@@ -20478,25 +20932,70 @@ static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *r
     return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
+/* How much room a layer of this shape needs in a page. */
+static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *shape)
+{
+    const specdec__kv_type *t = &specdec__kv_types[type];
+    specdec__kv_layer l;
+
+    memset(&l, 0, sizeof l);
+    l.span = shape->span;
+    l.kv_heads = shape->kv_heads;
+    if (!l.kv_heads)
+        return l;
+    l.owns = 1;
+    l.dim = specdec__round_up(shape->key_dim, t->multiple);
+    l.value_dim = specdec__round_up(shape->value_dim, t->multiple);
+    l.key_bytes = (size_t)l.dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
+    l.head_bytes = l.key_bytes + (size_t)l.value_dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
+    if (t->tiles)
+        l.head_bytes = l.key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)l.value_dim);
+    return l;
+}
+
+/* Lays out the pages: the layers of a span lie one behind the other in each of its pages. */
+static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
+{
+    int i;
+
+    kv->layers = model->layers;
+    kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
+    for (i = 0; i < kv->layers; i++) {
+        const specdec__shape shape = specdec__model_layer_shape(model, model->first + i);
+        specdec__kv_layer l = specdec__kv_layer_of(kv->type, &shape);
+        size_t *end = &kv->span[l.span].bytes;
+
+        l.at = *end;
+        if (shape.keys_of != model->first + i) {
+            if (kv->layer)
+                l = kv->layer[shape.keys_of - model->first];
+            l.owns = 0;
+        }
+        if (l.owns)
+            *end = specdec__size_add(*end, specdec__size_multiply(l.head_bytes, (size_t)l.kv_heads));
+        if (kv->layer)
+            kv->layer[i] = l;
+    }
+}
+
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
                              specdec__arena *arena)
 {
+    specdec__shape widest;
     int span;
 
     memset(kv, 0, sizeof *kv);
+    memset(&widest, 0, sizeof widest);
     kv->type = type;
-    kv->kv_heads = model->kv_heads;
-    kv->dim = specdec__round_up(model->head_dim, specdec__kv_types[type].multiple);
-    kv->key_bytes = (size_t)kv->dim * SPECDEC__KEYS / 32 * (size_t)specdec__kv_types[type].bytes_per_32;
-    kv->head_bytes = 2 * kv->key_bytes;
-    if (specdec__kv_types[type].tiles)
-        kv->head_bytes = kv->key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)kv->dim);
+    widest.kv_heads = 1;
+    widest.key_dim = widest.value_dim = model->head_dim;
+    kv->dim = specdec__kv_layer_of(type, &widest).dim;
+    kv->head_bytes = specdec__kv_layer_of(type, &widest).head_bytes;
+    specdec__kv_place_layers(kv, model, arena);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
 
-        pages->layers = model->span_layers[span];
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
-        pages->bytes = specdec__size_multiply(kv->head_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
         if (model->span_used[span])
             specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
     }
@@ -20513,12 +21012,13 @@ static size_t specdec__kv_bytes(const specdec__kv *kv)
     return bytes;
 }
 
-SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span, int page, int layer, int head)
+/* The keys of a layer's head in a page; its values lie key_bytes behind them. */
+SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
+                                                int head)
 {
-    const specdec__pages *pages = &kv->span[span];
+    const specdec__pages *pages = &kv->span[layer->span];
 
-    return pages->memory + (size_t)page * pages->bytes +
-           ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * kv->head_bytes;
+    return pages->memory + (size_t)page * pages->bytes + layer->at + (size_t)head * layer->head_bytes;
 }
 
 /* Tells who listens what was done to a view. */
@@ -20784,9 +21284,9 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 }
 
 /* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
-SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv *kv, int slot, int d)
+SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv_layer *layer, int slot, int d)
 {
-    return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (kv->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
+    return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (layer->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
 }
 
 /* Where dimension d of an 8-bit value stands in its half of a page. */
@@ -20799,21 +21299,22 @@ SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
 }
 
 /* Copies an 8-bit key and value to another place; both from the keys of a page and head on. */
-static void specdec__kv_copy_codes(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b)
+static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigned char *from, int a, unsigned char *to,
+                                   int b)
 {
-    const unsigned char *v = from + kv->key_bytes, *old;
-    unsigned char *v_to = to + kv->key_bytes, *own;
+    const unsigned char *v = from + layer->key_bytes, *old;
+    unsigned char *v_to = to + layer->key_bytes, *own;
     int d, i;
 
-    for (d = 0; d < kv->dim; d += 32) {
-        old = from + specdec__kv_tile_block(kv, a, d);
-        own = to + specdec__kv_tile_block(kv, b, d);
+    for (d = 0; d < layer->dim; d += 32) {
+        old = from + specdec__kv_tile_block(layer, a, d);
+        own = to + specdec__kv_tile_block(layer, b, d);
         memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
         specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS,
                                   own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
     }
     memcpy(v_to + (size_t)(b % SPECDEC__KEYS) * 4, v + (size_t)(a % SPECDEC__KEYS) * 4, 4);
-    for (d = 0; d < kv->dim; d += SPECDEC__ROWS) {
+    for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS) {
         old = v + specdec__kv_value_code(a, d);
         own = v_to + specdec__kv_value_code(b, d);
         for (i = 0; i < SPECDEC__ROWS; i++)
@@ -20821,22 +21322,23 @@ static void specdec__kv_copy_codes(const specdec__kv *kv, const unsigned char *f
     }
 }
 
-/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another. */
-static void specdec__kv_copy_run(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b,
-                                 int count)
+/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another; type: of
+   the cache. */
+static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
+                                 unsigned char *to, int b, int count)
 {
-    const size_t dim = (size_t)kv->dim, size = kv->type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count;
-    const size_t old = (size_t)a, own = (size_t)b;
+    const size_t row = (size_t)layer->value_dim * (type == SPECDEC__KV_F32 ? 4 : 2);
+    const size_t size = type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count, old = (size_t)a, own = (size_t)b;
     size_t d;
     int i;
 
-    if (specdec__kv_types[kv->type].tiles) {
+    if (specdec__kv_types[type].tiles) {
         for (i = 0; i < count; i++)
-            specdec__kv_copy_codes(kv, from, a + i, to, b + i);
+            specdec__kv_copy_codes(layer, from, a + i, to, b + i);
         return;
     }
-    memcpy(to + kv->key_bytes + own * dim * size, from + kv->key_bytes + old * dim * size, n * dim * size);
-    for (d = 0; d < dim; d++)
+    memcpy(to + layer->key_bytes + own * row, from + layer->key_bytes + old * row, n * row);
+    for (d = 0; d < (size_t)layer->dim; d++)
         memcpy(to + (d * SPECDEC__KEYS + own) * size, from + (d * SPECDEC__KEYS + old) * size, n * size);
 }
 
@@ -20845,11 +21347,13 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
     int layer, head;
 
-    for (layer = 0; layer < kv->span[span].layers; layer++)
-        for (head = 0; head < kv->kv_heads; head++)
-            specdec__kv_copy_run(kv, specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer, head),
-                                 from % SPECDEC__KEYS,
-                                 specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer, head), to % SPECDEC__KEYS, 1);
+    for (layer = 0; layer < kv->layers; layer++) {
+        const specdec__kv_layer *l = &kv->layer[layer];
+
+        for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
+            specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, from / SPECDEC__KEYS, head), from % SPECDEC__KEYS,
+                                 specdec__kv_keys(kv, l, to / SPECDEC__KEYS, head), to % SPECDEC__KEYS, 1);
+    }
 }
 
 /* Returns the pages that no later query's window reaches, but for a few. */
@@ -21054,31 +21558,32 @@ static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned 
     }
 }
 
-/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. */
-static void specdec__kv_move_slot(const specdec__kv *kv, unsigned char *k, int at, specdec__kv_file *file)
+/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. type: of the cache. */
+static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                  specdec__kv_file *file)
 {
-    const size_t dim = (size_t)kv->dim, row = (size_t)at * dim;
-    unsigned char *v = k + kv->key_bytes;
+    const size_t row = (size_t)at * (size_t)layer->value_dim;
+    unsigned char *v = k + layer->key_bytes;
     int d;
 
-    switch (kv->type) {
+    switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_move_floats(file, kv->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_move_floats(file, kv->dim, v + row * 4, 4);
+        specdec__kv_move_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_move_floats(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_move(file, 2, kv->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_move(file, 2, kv->dim, v + row * 2, 2);
+        specdec__kv_move(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_move(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
-        for (d = 0; d < kv->dim; d += 32) {
-            unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+        for (d = 0; d < layer->dim; d += 32) {
+            unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
 
             specdec__kv_move(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
             specdec__kv_move(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
         specdec__kv_move_floats(file, 1, v + (size_t)at * 4, 4);
-        for (d = 0; d < kv->dim; d += SPECDEC__ROWS)
+        for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
             specdec__kv_move(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code(at, d), 4);
         break;
     }
@@ -21087,9 +21592,7 @@ static void specdec__kv_move_slot(const specdec__kv *kv, unsigned char *k, int a
 /* Bytes that the keys and values of so many positions of a span take in a file. */
 static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 {
-    const size_t slot = kv->head_bytes / SPECDEC__KEYS * (size_t)kv->kv_heads;
-
-    return specdec__size_multiply(slot, specdec__size_multiply((size_t)kv->span[span].layers, (size_t)count));
+    return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
 /* Moves the keys and values of logical positions [from, end), which the view has: 64 positions at a time, of these
@@ -21099,15 +21602,17 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
-    for (; from < end && kv->span[span].layers; from += count) {
+    for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
         specdec__view_slots(&view->span[span], from, count, slots);
-        for (layer = 0; layer < kv->span[span].layers; layer++)
-            for (head = 0; head < kv->kv_heads; head++)
+        for (layer = 0; layer < kv->layers; layer++) {
+            const specdec__kv_layer *l = &kv->layer[layer];
+
+            for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_move_slot(kv,
-                                          specdec__kv_keys(kv, span, slots[i] / SPECDEC__KEYS, layer, head),
+                    specdec__kv_move_slot(kv->type, l, specdec__kv_keys(kv, l, slots[i] / SPECDEC__KEYS, head),
                                           slots[i] % SPECDEC__KEYS, file);
+        }
     }
 }
 
@@ -21143,19 +21648,19 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
 SPECDEC__FOR_SPEED
 
 /* Stores a key and a value as codes: see specdec__kv_store. */
-static void specdec__kv_store_codes(const specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
-                                    const float *key, const float *value, int8_t *codes)
+static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
+                                    int at, const float *key, const float *value, int8_t *codes)
 {
-    unsigned char *v = k + kv->key_bytes;
-    float scale = kernels->float_to_codes(value, kv->dim, codes);
+    unsigned char *v = k + layer->key_bytes;
+    float scale = kernels->float_to_codes(value, layer->value_dim, codes);
     int8_t row[32];
     int d;
 
     memcpy(v + (size_t)at * 4, &scale, 4);
-    for (d = 0; d < kv->dim; d++)
+    for (d = 0; d < layer->value_dim; d++)
         v[specdec__kv_value_code(at, d)] = (unsigned char)codes[d];
-    for (d = 0; d < kv->dim; d += 32) {
-        unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+    for (d = 0; d < layer->dim; d += 32) {
+        unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
 
         scale = kernels->float_to_codes(key + d, 32, row);
         specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
@@ -21164,21 +21669,21 @@ static void specdec__kv_store_codes(const specdec__kv *kv, const specdec__kernel
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value key_bytes behind, at place
-   `at`. codes: room for (dim). */
-static void specdec__kv_store(const specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
-                              const float *key, const float *value, int8_t *codes)
+/* Stores one key (dim floats, rotated, padded with zeros) at k of a page of a cache of this type, and one value
+   (value_dim, padded) key_bytes behind, at place `at`. codes: room for (value_dim). */
+static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                              unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
 {
-    unsigned char *v = k + kv->key_bytes;
-    const int dim = kv->dim;
+    unsigned char *v = k + layer->key_bytes;
+    const int dim = layer->dim, value_dim = layer->value_dim;
     unsigned char halves[32];
     int d, i;
 
-    switch (kv->type) {
+    switch (type) {
     case SPECDEC__KV_F32:
         for (d = 0; d < dim; d++)
             memcpy(k + ((size_t)d * SPECDEC__KEYS + (size_t)at) * 4, key + d, 4);
-        memcpy(v + (size_t)at * (size_t)dim * 4, value, (size_t)dim * 4);
+        memcpy(v + (size_t)at * (size_t)value_dim * 4, value, (size_t)value_dim * 4);
         break;
     case SPECDEC__KV_F16:
         for (d = 0; d < dim; d += 16) {
@@ -21186,38 +21691,40 @@ static void specdec__kv_store(const specdec__kv *kv, const specdec__kernels *ker
             for (i = 0; i < 16; i++)
                 memcpy(k + ((size_t)(d + i) * SPECDEC__KEYS + (size_t)at) * 2, halves + i * 2, 2);
         }
-        kernels->float_to_f16(value, dim, v + (size_t)at * (size_t)dim * 2);
+        kernels->float_to_f16(value, value_dim, v + (size_t)at * (size_t)value_dim * 2);
         break;
-    default: specdec__kv_store_codes(kv, kernels, k, at, key, value, codes); break;
+    default: specdec__kv_store_codes(layer, kernels, k, at, key, value, codes); break;
     }
 }
 
 /* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
-   converted into buffer. */
-static const float *specdec__kv_keys_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
-                                               const unsigned char *half, int slots, float *buffer)
+   converted into buffer. type: of the cache. */
+static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer *layer,
+                                               const specdec__kernels *kernels, const unsigned char *half, int slots,
+                                               float *buffer)
 {
     int d;
 
-    if (kv->type == SPECDEC__KV_F32)
+    if (type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
     if (slots > SPECDEC__KEYS / 2) {
-        kernels->f16_to_float(half, kv->dim * SPECDEC__KEYS, buffer);
+        kernels->f16_to_float(half, layer->dim * SPECDEC__KEYS, buffer);
         return buffer;
     }
-    for (d = 0; d < kv->dim; d++)
+    for (d = 0; d < layer->dim; d++)
         kernels->f16_to_float(half + (size_t)d * SPECDEC__KEYS * 2, specdec__round_up(slots, 16),
                               buffer + d * SPECDEC__KEYS);
     return buffer;
 }
 
-/* The same for values (64, dim). */
-static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
-                                                 const unsigned char *half, int slots, float *buffer)
+/* The same for values (64, value_dim). */
+static const float *specdec__kv_values_as_floats(int type, const specdec__kv_layer *layer,
+                                                 const specdec__kernels *kernels, const unsigned char *half, int slots,
+                                                 float *buffer)
 {
-    if (kv->type == SPECDEC__KV_F32)
+    if (type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
-    kernels->f16_to_float(half, kv->dim * slots, buffer);
+    kernels->f16_to_float(half, layer->value_dim * slots, buffer);
     return buffer;
 }
 
@@ -21310,16 +21817,20 @@ typedef struct specdec__context {
     int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e, q, q_rows, kv_width, ff; /* strides of the rows below: see specdec__forward_stride */
+    int e;                     /* stride of rows of an embedding's width: see specdec__forward_stride; below, q, k, v
+                                  and ff are those of the widest layer */
     float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
-                                  while a layer attends, gates of its heads; after a step, states: (row_count, e) */
+    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)): what the
+                                  next matrix reads; while a layer attends, gates of its heads; after a step, states:
+                                  (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
+    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
+                                  same x; NULL: it does not */
     const double *frequency[2];
     /* while a layer attends */
-    float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    float *queries;            /* (most, q_rows): and their gates, if there are any, until they are rotated */
-    float *keys, *values;      /* (most, kv_width): until they are stored */
+    float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
+    float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
+    float *keys, *values;      /* (most, k), (most, v): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
@@ -21386,6 +21897,18 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
 
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
 
+/* What norms of rows of x are. */
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+{
+    return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
+}
+
+/* Where a layer's keys and values lie in the cache. */
+SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
+{
+    return &c->kv.layer[layer->index];
+}
+
 /* Floats between rows of the states that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
 {
@@ -21424,26 +21947,27 @@ static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
-    const size_t heads = (size_t)c->model->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
+    const specdec__model *m = c->model;
+    const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     const size_t columns = specdec__context_columns(c);
-    const int routed = specdec__forward_stride(c->model->experts);
+    const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
     size_t rotated, end;
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
-    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q_rows);
-    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
-    c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
+    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->q_width));
+    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
+    c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
     end = specdec__arena_again(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)c->ff);
-    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->ff), routed));
-    if (specdec__model_mixes(c->model)) {
-        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)c->ff);
+    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
+    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
+    if (specdec__model_mixes(m)) {
+        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
         c->parts = SPECDEC__TAKE(arena, float, columns * (size_t)c->e);
     }
     specdec__arena_beyond(arena, end);
@@ -21458,7 +21982,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
     const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
-    int i;
+    int i, attended;
 
     memset(c, 0, sizeof *c);
     c->model = model;
@@ -21477,14 +22001,13 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
-    c->q = specdec__forward_stride(model->heads * model->head_dim);
-    c->q_rows = specdec__forward_stride(model->heads * specdec__model_query_rows(model));
-    c->kv_width = specdec__forward_stride(model->kv_heads * model->head_dim);
-    c->ff = specdec__forward_stride(model->feed_forward);
-    widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), specdec__max_int(c->ff, reads));
+    attended = specdec__forward_stride(model->o_width);
+    widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
+                                      specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
-    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->q), reads));
+    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended), reads));
+    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     specdec__context_halves(c, n, arena);
@@ -21771,6 +22294,8 @@ typedef struct specdec__input {
     const float *norm; /* or its norm with this weight */
     const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
     const float *up;   /* (n, stride): values = activation(values) * up */
+    int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
+    const float *shape;
 } specdec__input;
 
 /* Quantises an input into c->columns. */
@@ -21796,13 +22321,15 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         const float *from = in->from ? in->from + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride : NULL;
 
         if (from && in->norm)
-            c->kernels->norm(from, in->norm, m->epsilon, width, at, part.to * 32, row);
+            specdec__forward_norm(c)(from, in->norm, m->epsilon, width, at, part.to * 32, row);
         else if (from)
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
-        if (in->up)
-            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](row + at, in->up + (size_t)i * (size_t)in->stride + at,
-                                                              part.to * 32 - at);
-        if (in->up) /* the others were checked where they come from */
+        if (in->up || in->alone)
+            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](
+                row + at, in->up      ? in->up + (size_t)i * (size_t)in->stride + at
+                          : in->shape ? in->shape
+                                      : row + at, part.to * 32 - at);
+        if (in->up || in->alone) /* the others were checked where they come from */
             specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
         c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
@@ -21813,8 +22340,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     }
 }
 
-/* x += scale * y, or scale times the norm of y; h is free for that. */
-static void specdec__forward_grow(specdec__context *c, int thread, const float *norm)
+/* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
+static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
     const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
@@ -21822,13 +22349,24 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 
     for (i = part.first; i < part.last; i++) {
         float *y = c->y + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)c->e;
-        float *x = c->x + (size_t)i * (size_t)c->e + at;
+        float *x = to + (size_t)i * (size_t)c->e + at;
 
         if (norm)
-            c->kernels->norm(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+            specdec__forward_norm(c)(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+        if (from != to)
+            memcpy(x, from + (size_t)i * (size_t)c->e + at, (size_t)count * sizeof *x);
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
         specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
     }
+}
+
+/* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both
+   read the same x, attention leaves it as it is. */
+static void specdec__forward_grow(specdec__context *c, int thread, const float *norm, int last)
+{
+    float *other = c->beside ? c->beside : c->x;
+
+    specdec__forward_add(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
 /* Notes the rows of logits [at, at + count) that are no numbers. */
@@ -21847,7 +22385,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
 /* Checks, scales and caps a thread's part of the logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(specdec__context *c, int thread)
 {
-    const float divisor = c->model->fact[SPECDEC__LOGIT_DIVISOR], cap = c->model->fact[SPECDEC__LOGIT_CAP];
+    const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const size_t all = (size_t)c->row_count * (size_t)c->output->rows;
     const size_t parts = (all + 15) / 16, threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
@@ -21859,8 +22397,8 @@ static void specdec__forward_finish(specdec__context *c, int thread)
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
         specdec__forward_check_logits(c, thread, at, count);
-        if (divisor != 1 || cap > 0)
-            c->kernels->scale(c->logits + at, 1 / divisor, count);
+        if (factor != 1 || cap > 0)
+            c->kernels->scale(c->logits + at, factor, count);
         if (cap > 0)
             c->kernels->cap(c->logits + at, cap, count);
     }
@@ -21877,9 +22415,9 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
     const float scale = m->rope_scale[rope];
     float *cosine = c->cosine + at, *sine = c->sine + at;
-    int half = m->rope_dim / 2, i;
+    int half = m->rope_dim[rope] / 2, i;
 
-    for (i = m->rope_dim; i < c->kv.dim; i++) {
+    for (i = m->rope_dim[rope]; i < c->kv.dim; i++) {
         cosine[i] = 1;
         sine[i] = 0;
     }
@@ -21894,53 +22432,59 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, rotation; out is padded to dim with zeros. */
-static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm,
-                                  float *partner, float *out)
+/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded with zeros as keys
+   are. */
+static void specdec__forward_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
+                                  const float *norm, float *partner, float *out)
 {
     const specdec__model *m = c->model;
-    const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
-    int dim = c->kv.dim, half = m->rope_dim / 2, i;
+    const size_t at = ((size_t)l->shape.rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
+    const int dim = specdec__context_keys(c, l)->dim, size = l->shape.key_dim, half = l->shape.rope_dim / 2;
+    int i;
 
-    memcpy(out, from, (size_t)m->head_dim * sizeof *out);
-    for (i = m->head_dim; i < dim; i++)
+    memcpy(out, from, (size_t)size * sizeof *out);
+    for (i = size; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
-        c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
+    norm = m->trait[SPECDEC__JOINT_NORMS] ? NULL : norm;
+    if (norm && !m->trait[SPECDEC__NORM_TURNED])
+        c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
     if (m->trait[SPECDEC__NEOX]) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
         memcpy(partner + half, out, (size_t)half * sizeof *out);
     } else {
-        for (i = 0; i < m->rope_dim; i += 2) {
+        for (i = 0; i < l->shape.rope_dim; i += 2) {
             partner[i] = out[i + 1];
             partner[i + 1] = out[i];
         }
     }
     c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
+    if (norm && m->trait[SPECDEC__NORM_TURNED])
+        c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
 }
 
-/* By what queries of a row are scaled. */
-static float specdec__forward_query_scale(const specdec__context *c, int row)
+/* By what a layer's queries of a row are scaled. */
+static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
     const int times = m->query_growth > 0 ? c->position[c->first + row] / m->rope_original : 0;
 
     if (!times)
-        return m->fact[SPECDEC__QUERY_SCALE];
-    return m->fact[SPECDEC__QUERY_SCALE] *
+        return l->query_scale;
+    return l->query_scale *
            (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
 }
 
 /* A thread's share of the norms of queries and keys, all heads of a row together. */
 static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
 {
-    const int q = c->model->heads * c->model->head_dim, kv = c->model->kv_heads * c->model->head_dim;
+    const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
     const float epsilon = c->model->epsilon;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *queries = c->queries + (size_t)i * (size_t)c->q_rows, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
+        float *queries = c->queries + (size_t)i * (size_t)specdec__forward_stride(q);
+        float *keys = c->keys + (size_t)i * (size_t)specdec__forward_stride(kv);
 
         c->kernels->norm(queries, l->vector[SPECDEC__Q_NORM], epsilon, q, 0, q, queries);
         c->kernels->norm(keys, l->vector[SPECDEC__K_NORM], epsilon, kv, 0, kv, keys);
@@ -21948,62 +22492,79 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
 }
 
 /* Which column of c->turned a query is: those that see the same keys lie together. */
-static int specdec__forward_column(const specdec__context *c, int row, int head)
+static int specdec__forward_column(const specdec__context *c, const specdec__layer *l, int row, int head)
 {
-    int group = c->model->heads / c->model->kv_heads;
+    int group = l->shape.heads / l->shape.kv_heads;
 
     return (head / group * c->n + row) * group + head % group;
 }
 
-/* Notes a row whose key or value (dim) is no number, or would not fit the cache. */
-static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const float *key,
-                                          const float *value)
+/* Notes a row whose key or value (padded) is no number, or would not fit the cache. */
+static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
+                                          const float *key, const float *value)
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
-    const int dim = c->kv.dim;
 
-    if (!c->checks || (c->kernels->sound(key, type->key_fits, dim) && c->kernels->sound(value, type->value_fits, dim)))
+    if (!c->checks || (c->kernels->sound(key, type->key_fits, to->dim) &&
+                       c->kernels->sound(value, type->value_fits, to->value_dim)))
         return;
-    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, dim) &&
-                                              c->kernels->sound(value, SPECDEC__SOUND, dim));
+    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, to->dim) &&
+                                              c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
+}
+
+/* Stores key and value of one row and kv head. */
+static void specdec__forward_store(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+{
+    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
+    const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
+    const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
+    specdec__scratch *s = &c->scratch[thread];
+
+    specdec__forward_head(c, l, row, c->keys + (size_t)row * stride + (size_t)(head * size),
+                          l->vector[SPECDEC__K_NORM], s->partner, s->queries);
+    memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
+    memcpy(s->out, c->values + (size_t)row * value_stride + (size_t)(head * value_size),
+           (size_t)value_size * sizeof *s->out);
+    specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
+    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys(&c->kv, to, slot / SPECDEC__KEYS, head),
+                      slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
 /* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
    are any, go to where what their heads attend to will be. */
 static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
-    const specdec__model *m = c->model;
-    const size_t dim = (size_t)c->kv.dim, size = (size_t)m->head_dim;
-    int group = m->heads / m->kv_heads, slot = c->slots[l->span][c->first + row], i;
-    const float scale = specdec__forward_query_scale(c, row);
+    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const int heads = l->shape.heads, group = heads / l->shape.kv_heads, size = l->shape.key_dim, dim = to->dim;
+    const int rows = specdec__model_query_rows(c->model, &l->shape);
+    const size_t stride = (size_t)specdec__forward_stride(heads * rows);
+    const size_t attended = (size_t)specdec__forward_stride(heads * l->shape.value_dim);
+    const float scale = specdec__forward_query_scale(c, l, row);
     specdec__scratch *s = &c->scratch[thread];
+    int i;
 
-    specdec__forward_head(c, l->rope, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size,
-                          l->vector[SPECDEC__K_NORM],
-                          s->partner, s->queries);
-    memset(s->out, 0, dim * sizeof *s->out);
-    memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
-    specdec__forward_check_stored(c, thread, row, s->queries, s->out);
-    specdec__kv_store(&c->kv, c->kernels, specdec__kv_keys(&c->kv, l->span, slot / SPECDEC__KEYS, l->place, head),
-                      slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
+    if (to->owns)
+        specdec__forward_store(c, thread, l, row, head);
     for (i = head * group; i < (head + 1) * group; i++) {
-        float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
-        const float *query = c->queries + (size_t)row * (size_t)c->q_rows +
-                             (size_t)i * (size_t)specdec__model_query_rows(m);
+        float *out = c->rotated + ((size_t)row * (size_t)heads + (size_t)i) * (size_t)dim;
+        const float *query = c->queries + (size_t)row * stride + (size_t)(i * rows);
 
-        specdec__forward_head(c, l->rope, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
-        if (m->trait[SPECDEC__QUERY_GATES])
-            memcpy(c->h + (size_t)row * (size_t)c->q + (size_t)i * size, query + size, size * sizeof *query);
-        c->kernels->scale(out, scale, c->kv.dim);
-        specdec__forward_check(c, thread, row, out, c->kv.dim, SPECDEC__SOUND);
+        specdec__forward_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        if (rows > size)
+            memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
+                   (size_t)(rows - size) * sizeof *query);
+        c->kernels->scale(out, scale, dim);
+        specdec__forward_check(c, thread, row, out, dim, SPECDEC__SOUND);
         if (specdec__kv_types[c->kv.type].tiles)
-            c->kernels->quantise(out, 0, c->kv.dim / 32, specdec__forward_column(c, row, i), &c->turned);
+            c->kernels->quantise(out, 0, dim / 32, specdec__forward_column(c, l, row, i), &c->turned);
     }
 }
 
 /* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last), some stretches. */
 typedef struct specdec__unit {
     const specdec__layer *layer;
+    const specdec__kv_layer *kv; /* where its keys and values lie */
     int head, from, to;
     int first, last;
     specdec__range stretches;
@@ -22013,7 +22574,7 @@ typedef struct specdec__unit {
 /* Which keys of a block a node sees. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
-    const int window = c->kv.span[u->layer->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
+    const int window = c->kv.span[u->kv->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
     specdec__range range;
 
     range.to = specdec__min_int(SPECDEC__KEYS, end);
@@ -22031,10 +22592,10 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
     int at = node;
 
     if (committed > 0)
-        specdec__view_slots(&view->span[u->layer->span], base + range.from, committed, slots + range.from);
+        specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
     for (; at >= 0 && c->place[at] >= own; at = c->batch->parents[at])
         if (c->place[at] < base + range.to)
-            slots[c->place[at] - base] = c->slots[u->layer->span][at];
+            slots[c->place[at] - base] = c->slots[u->kv->span][at];
 }
 
 /* Keys and values in the first slots of a page, for so many queries: as half floats where they lie, which is said by 1,
@@ -22043,7 +22604,7 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
                                  int slots, int second, int queries, const void **keys, const void **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
-    const unsigned char *k = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+    const unsigned char *k = specdec__kv_keys(&c->kv, u->kv, page, u->head);
     float *k_buffer = s->keys + (size_t)second * size, *v_buffer = s->values + (size_t)second * size;
 
     *keys = k_buffer;
@@ -22052,11 +22613,11 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
         return 0;
     if (specdec__kv_types[c->kv.type].halves && queries <= c->kernels->half_queries) {
         *keys = k;
-        *values = k + c->kv.key_bytes;
+        *values = k + u->kv->key_bytes;
         return 1;
     }
-    *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
-    *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.key_bytes, slots, v_buffer);
+    *keys = specdec__kv_keys_as_floats(c->kv.type, u->kv, c->kernels, k, slots, k_buffer);
+    *values = specdec__kv_values_as_floats(c->kv.type, u->kv, c->kernels, k + u->kv->key_bytes, slots, v_buffer);
     if (*values == v_buffer)
         s->page[second] = page;
     s->slots[second] = slots;
@@ -22069,9 +22630,9 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
                                   const specdec__range *range, int count, const void *values, int halves,
                                   const void *next)
 {
-    const size_t row_bytes = (size_t)c->kv.dim * (halves ? 2 : 4);
+    const int dim = sums->width - 16;
+    const size_t row_bytes = (size_t)dim * (halves ? 2 : 4);
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
-    const int dim = c->kv.dim;
     float *out[4], factor;
     int i, equal = 1;
 
@@ -22148,22 +22709,22 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
     for (i = 0; i < count; i++) {
         out[i] = sums->row + query[i] * (size_t)sums->width + 16;
         if (factor[i] < 1)
-            c->kernels->scale(out[i], factor[i], c->kv.dim);
+            c->kernels->scale(out[i], factor[i], sums->width - 16);
     }
     for (; i % 4; i++) {
         out[i] = s->out;
         scale[i] = 0;
     }
-    c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), c->kv.dim,
+    c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), sums->width - 16,
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
 /* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
-   of the tiles of keys of a page. */
-static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int slots,
-                                         int column, int count)
+   of the tiles of keys (dim) of a page. */
+static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
+                                         int slots, int column, int count)
 {
-    const size_t bytes = (size_t)c->kv.dim / 32 * 34 * SPECDEC__ROWS;
+    const size_t bytes = (size_t)dim / 32 * 34 * SPECDEC__ROWS;
     float *sums[2];
     specdec__tiles tiles;
     int from, t;
@@ -22175,15 +22736,15 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
             sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORES;
         }
-        specdec__kernels_multiply(c->kernels, &tiles, c->kv.dim / 32, s->panel, &c->turned, 0, column, count, sums);
+        specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->turned, 0, column, count, sums);
     }
 }
 
-/* s->scores (count <= 4, 64) of queries with keys, those in the first slots. next: keys that are fetched meanwhile. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, int halves, int slots,
-                                    const void *next, const size_t *query, int count)
+/* s->scores (count <= 4, 64) of queries with keys (dim), those in the first slots. next: keys that are fetched
+   meanwhile. */
+static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim, int halves,
+                                    int slots, const void *next, const size_t *query, int count)
 {
-    const size_t dim = (size_t)c->kv.dim;
     const float *rotated = c->rotated + query[0] * dim;
     int i;
 
@@ -22192,7 +22753,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         rotated = s->queries;
     }
-    c->kernels->scores(rotated, c->kv.dim, count, keys, halves, slots, next, s->scores);
+    c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
 /* Of these scores, or of those above, that of the q-th query with a key. */
@@ -22214,7 +22775,7 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)c->model->heads + (size_t)(u->from + own);
+        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->from + own);
         if (i && own)
             range[i] = range[i - 1];
         else
@@ -22238,9 +22799,9 @@ static const unsigned char *specdec__forward_next(const specdec__context *c, con
     block += last == u->last;
     from = block * SPECDEC__KEYS;
     if (from < view->length)
-        page = specdec__view_page(&view->span[u->layer->span], from,
+        page = specdec__view_page(&view->span[u->kv->span], from,
                                   specdec__min_int(SPECDEC__KEYS, view->length - from));
-    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->kv, page, u->head);
 }
 
 /* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
@@ -22258,9 +22819,9 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     halves = specdec__forward_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
-        specdec__forward_scores(c, s, keys, halves, slots, next ? next : keys, query, count);
+        specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query, count);
         specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values, halves,
-                              next ? next + c->kv.key_bytes : values);
+                              next ? next + u->kv->key_bytes : values);
         next = NULL; /* it is on its way */
     }
 }
@@ -22270,9 +22831,9 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
                                                      int first, int last, int block, const unsigned char *keys,
                                                      int slots)
 {
-    const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part;
+    const int part = u->to - u->from, queries = (last - first) * part;
     /* columns of one node lie together, no others */
-    const int apart = part < heads / c->model->kv_heads;
+    const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next(c, u, last, block);
     specdec__range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
@@ -22281,10 +22842,11 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS, query,
                                       range);
-        specdec__forward_tile_scores(c, s, keys, slots,
-                                     specdec__forward_column(c, first - c->first + at / part, u->from + at % part),
+        specdec__forward_tile_scores(c, s, keys, u->kv->dim, slots,
+                                     specdec__forward_column(c, u->layer, first - c->first + at / part,
+                                                             u->from + at % part),
                                      count);
-        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + c->kv.key_bytes, slots, next);
+        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
         next = NULL; /* it is on its way */
     }
 }
@@ -22294,7 +22856,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
                                                         const specdec__unit *u, int node, int block, const int *slots)
 {
     const specdec__range seen = specdec__forward_range(c, u, node, block);
-    const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
+    const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
     for (at = u->from; at < u->to; at += 4) {
@@ -22312,7 +22874,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             const void *keys, *values;
 
             specdec__forward_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
-            specdec__forward_scores(c, s, keys, 0, SPECDEC__KEYS, keys, query, count);
+            specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -22333,8 +22895,8 @@ static void specdec__forward_gather_codes(const specdec__context *c, specdec__sc
     int i;
 
     for (i = range.from; i < range.to; i++)
-        specdec__kv_copy_codes(&c->kv, specdec__kv_keys(&c->kv, u->layer->span, slots[i] / SPECDEC__KEYS,
-                                                        u->layer->place, u->head), slots[i], s->page_codes, i);
+        specdec__kv_copy_codes(u->kv, specdec__kv_keys(&c->kv, u->kv, slots[i] / SPECDEC__KEYS, u->head), slots[i],
+                               s->page_codes, i);
 }
 
 /* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
@@ -22368,7 +22930,7 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
     int aligned, i;
 
     if (from + count <= view->length) {
-        int page = specdec__view_page(&view->span[u->layer->span], from, count);
+        int page = specdec__view_page(&view->span[u->kv->span], from, count);
 
         if (page >= 0)
             return page;
@@ -22397,7 +22959,7 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
             const unsigned char *keys = s->page_codes;
 
             if (page >= 0)
-                keys = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+                keys = specdec__kv_keys(&c->kv, u->kv, page, u->head);
             else
                 specdec__forward_gather_codes(c, s, u, range, slots);
             specdec__forward_tiled(c, s, u, node, node + share, block, keys, range.to);
@@ -22426,12 +22988,14 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     return seen;
 }
 
-/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch. */
-static specdec__sums specdec__forward_sums(const specdec__context *c, int i, int node, int head)
+/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch, in a layer. */
+static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
+                                           int head)
 {
-    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)c->model->heads + (size_t)head;
+    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
     specdec__sums sums = c->sums;
 
+    sums.width = 16 + specdec__context_keys(c, l)->value_dim;
     sums.highest += at;
     sums.row += at * (size_t)sums.width;
     return sums;
@@ -22444,23 +23008,24 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
     int node, block;
 
     for (node = u->first; node < u->last; node++) {
-        specdec__sums sums = specdec__forward_sums(c, i, node, u->from);
+        specdec__sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
         int head;
 
         memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_sums(c, i, c->first, 0);
+    u->sums = specdec__forward_sums(c, u->layer, i, c->first, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
         specdec__forward_block(c, s, u, block);
 }
 
 /* Adds the sums of a node's query heads [from, to) in the i-th stretch to those in the first one. */
-static void specdec__forward_merge(const specdec__context *c, int i, int node, int from, int to)
+static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
+                                   int to)
 {
-    const specdec__sums first = specdec__forward_sums(c, 0, node, from);
-    const specdec__sums other = specdec__forward_sums(c, i, node, from);
+    const specdec__sums first = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__sums other = specdec__forward_sums(c, l, i, node, from);
 
     c->kernels->merge(&first, &other, to - from);
 }
@@ -22476,15 +23041,21 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. */
-static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink
+   of a head is one more score, of a key without a value. */
+static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
-    const size_t size = (size_t)c->model->head_dim;
-    const specdec__sums sums = specdec__forward_sums(c, 0, node, from);
-    float *out = c->h + (size_t)(node - c->first) * (size_t)c->q + (size_t)from * size, *row = sums.row;
+    const float *sinks = l->vector[SPECDEC__SINKS];
+    const size_t size = (size_t)l->shape.value_dim;
+    const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
+    const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
+    float *out = c->h + (size_t)(node - c->first) * stride + (size_t)from * size, *row = sums.row;
+    int i;
 
-    for (; from < to; from++, row += sums.width, out += size) {
-        c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+    for (i = 0; i < to - from; i++, row += sums.width, out += size) {
+        const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
+
+        c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
         if (c->model->trait[SPECDEC__QUERY_GATES])
             specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
@@ -22501,12 +23072,12 @@ static void specdec__forward_attend(specdec__context *c, int thread, specdec__un
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
         const int other = stretch > u->stretches.from; /* merged with the first one at once */
 
-        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->layer->span].from : other);
+        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
         for (node = u->first; node < u->last && other; node++)
-            specdec__forward_merge(c, 1, node, u->from, u->to);
+            specdec__forward_merge(c, u->layer, 1, node, u->from, u->to);
     }
     for (node = u->first; node < u->last && !apart; node++)
-        specdec__forward_attended(c, node, u->from, u->to);
+        specdec__forward_attended(c, u->layer, node, u->from, u->to);
 }
 
 SPECDEC__FOR_SIZE
@@ -22519,16 +23090,16 @@ typedef struct specdec__division {
 /* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of
    them have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has
    fewer columns. */
-static specdec__division specdec__forward_divide(const specdec__context *c, int span)
+static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
 {
-    const specdec__range *seen = &c->stretches[span];
-    const int heads = c->model->kv_heads, group = c->model->heads / heads, threads = specdec__pool_active(c->pool);
+    const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
+    const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__division by;
 
     by.parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
-        seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
+        seen->to - seen->from <= c->room_for_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
@@ -22544,20 +23115,21 @@ static specdec__division specdec__forward_divide(const specdec__context *c, int 
 static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
                                            const specdec__division *by, int i)
 {
-    const int group = c->model->heads / c->model->kv_heads, stretch = i % by->stretches;
+    const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
     const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
     specdec__unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
+    u.kv = specdec__context_keys(c, layer);
     u.head = i / by->stretches / by->parts / by->rounds;
     u.from = u.head * group + part * (group / by->parts);
     u.to = u.from + group / by->parts;
     u.first = c->first + c->n * round / by->rounds;
     u.last = c->first + c->n * (round + 1) / by->rounds;
-    u.stretches = specdec__forward_stretches(c, layer->span, u.first, u.last);
+    u.stretches = specdec__forward_stretches(c, u.kv->span, u.first, u.last);
     if (by->stretches > 1) {
-        u.stretches.from = c->stretches[layer->span].from + stretch;
+        u.stretches.from = c->stretches[u.kv->span].from + stretch;
         u.stretches.to = u.stretches.from + 1;
     }
     return u;
@@ -22566,8 +23138,8 @@ static specdec__unit specdec__forward_unit(const specdec__context *c, const spec
 /* Attention of a layer. Returns 1 when cancelled. */
 static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__division by = specdec__forward_divide(c, layer->span);
-    const int group = c->model->heads / c->model->kv_heads, items = c->n * c->model->kv_heads;
+    const specdec__division by = specdec__forward_divide(c, layer);
+    const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;
     int from, end = 0, i;
 
     while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
@@ -22585,8 +23157,8 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
             const int node = c->first + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
-                specdec__forward_merge(c, i, node, head, head + group);
-            specdec__forward_attended(c, node, head, head + group);
+                specdec__forward_merge(c, layer, i, node, head, head + group);
+            specdec__forward_attended(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }
@@ -22622,6 +23194,8 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.norm = NULL;
     in.rows = NULL;
     in.up = up;
+    in.alone = 0;
+    in.shape = NULL;
     return in;
 }
 
@@ -22650,17 +23224,23 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
 static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    const int items = c->n * c->model->kv_heads;
+    const specdec__shape *s = &layer->shape;
+    const int items = c->n * s->kv_heads, owns = specdec__context_keys(c, layer)->owns;
     specdec__output t[3];
     int from, end = 0;
 
     if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
 
-    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q_rows);
-    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
-    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
-    if (specdec__forward_project(c, thread, &in, t, 3))
+    if (thread == 0)
+        c->turned.n = c->n * s->heads;
+    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
+                                   specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
+    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                   specdec__forward_stride(s->kv_heads * s->key_dim));
+    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                   specdec__forward_stride(s->kv_heads * s->value_dim));
+    if (specdec__forward_project(c, thread, &in, t, owns ? 3 : 1))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
@@ -22669,7 +23249,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     }
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__forward_rotate(c, thread, layer, from / c->model->kv_heads, from % c->model->kv_heads);
+            specdec__forward_rotate(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     if (specdec__pool_barrier(c->pool))
         return 1;
     if (c->recall) {
@@ -22679,11 +23259,11 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     }
     if (specdec__forward_attention(c, thread, layer))
         return 1;
-    in = specdec__forward_input(c->h, c->n, c->q, NULL);
+    in = specdec__forward_input(c->h, c->n, specdec__forward_stride(s->heads * s->value_dim), NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -22691,17 +23271,18 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const int ff = specdec__forward_stride(layer->shape.feed_forward);
     specdec__output t[2];
 
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, c->ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, c->ff);
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, ff);
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, c->ff, c->y);
+    in = specdec__forward_input(c->hidden, c->n, ff, c->y);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -22856,7 +23437,7 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
 /* x += the sum of down(activation(gate x) * up x) of each row's experts. Returns 1 when cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int columns = c->n * c->model->chosen;
+    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(layer->shape.feed_forward);
     specdec__input in = specdec__forward_input(c->parts, columns, c->e, NULL);
     specdec__output t[2];
 
@@ -22864,11 +23445,11 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
         return 1;
     in.from = c->h;
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, c->ff);
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, ff);
     if (specdec__forward_project_routed(c, thread, &in, t, 2))
         return 1;
-    in = specdec__forward_input(c->hidden, columns, c->ff, c->up);
+    in = specdec__forward_input(c->hidden, columns, ff, c->up);
     in.rows = c->routes.row;
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
@@ -22876,7 +23457,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     specdec__forward_blend(c, thread);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -22896,7 +23477,7 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
-                    c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                    specdec__forward_norm(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
                 else
                     memcpy(out, x, width * sizeof *out);
             }
@@ -22991,9 +23572,11 @@ static void specdec__forward_worker(void *argument, int thread)
         if (SPECDEC__PIPE && c->hooks && !thread)
             c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
-        if (specdec__forward_attention_half(c, thread, &m->layer[i]))
+        if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
+        if (!m->layer[i].shape.feed_forward)
+            continue;
         if (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
                                     : specdec__forward_ffn_half(c, thread, &m->layer[i]))
             return;
@@ -23060,7 +23643,6 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    c->turned.n = c->n * c->model->heads;
     return SPECDEC_OK;
 }
 
@@ -25776,6 +26358,7 @@ static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
+    const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
     specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
@@ -25786,17 +26369,24 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
         for (n = 1; i + n < count && a[i + n] == a[i] + n && b[i + n] == b[i] + n &&
              a[i + n] / SPECDEC__KEYS == page && b[i + n] / SPECDEC__KEYS == page_to; n++)
             continue;
-        specdec__kv_copy_run(kv, specdec__kv_keys(kv, SPECDEC__WHOLE, page, layer, head), a[i] % SPECDEC__KEYS,
-                             specdec__kv_keys(own, SPECDEC__WHOLE, page_to, layer, head), b[i] % SPECDEC__KEYS, n);
+        specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, page, head), a[i] % SPECDEC__KEYS,
+                             specdec__kv_keys(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
     }
+}
+
+/* How many dimensions of keys of so many are looked at; 0: all of them, as they are tiles. */
+static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
+{
+    return r->few ? specdec__max_int(dim / 4, 16) : 0;
 }
 
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
    first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
    arXiv 2312.04985) for a quarter of the reads. */
-static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread, int head)
+static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
+                                         const specdec__layer *layer, int head)
 {
-    const int group = c->model->heads / c->model->kv_heads, dim = c->kv.dim;
+    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_keys(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
     float *sizes = c->scratch[thread].out;
     int q, d;
@@ -25805,12 +26395,15 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_greedy(c->kernels, sizes, dim, r->few, r->largest + (size_t)thread * (size_t)r->few);
+    specdec__sample_greedy(c->kernels, sizes, dim, specdec__retrieve_few(r, dim),
+                           r->largest + (size_t)thread * (size_t)r->few);
 }
 
 /* What up to four queries of row 0 attend to, while their softmax is under way. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
+    const specdec__layer *layer;
+    int few;            /* dimensions */
     const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
     float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
     int query, count;   /* the first of them, and how many */
@@ -25818,13 +26411,12 @@ typedef struct specdec__attending {
 } specdec__attending;
 
 /* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
-static void specdec__retrieve_few(const specdec__context *c, const specdec__attending *t, const specdec__retrieval *r,
-                                  const unsigned char *keys)
+static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
 
-    for (i = 0; i < r->few; i++) {
+    for (i = 0; i < t->few; i++) {
         const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
         float *to = t->scratch->keys + i * SPECDEC__KEYS;
 
@@ -25833,7 +26425,7 @@ static void specdec__retrieve_few(const specdec__context *c, const specdec__atte
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+    c->kernels->scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
                        t->scratch->scores);
 }
 
@@ -25844,11 +26436,11 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
-    if (r->few)
-        specdec__retrieve_few(c, t, r, keys);
+    if (t->few)
+        specdec__retrieve_by_few(c, t, keys);
     else
-        specdec__forward_tile_scores(c, t->scratch, keys, SPECDEC__KEYS,
-                                     specdec__forward_column(c, 0, t->query), t->count);
+        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_keys(c, t->layer)->dim, SPECDEC__KEYS,
+                                     specdec__forward_column(c, t->layer, 0, t->query), t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
             weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
@@ -25870,7 +26462,8 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
-    const int group = c->model->heads / c->model->kv_heads;
+    const specdec__kv_layer *keys = &r->target->kv.layer[layer->index];
+    const int group = layer->shape.heads / layer->shape.kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     const size_t row = (size_t)r->candidates * sizeof *scores;
     specdec__attending t;
@@ -25878,23 +26471,23 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
 
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
+    t.layer = layer;
+    t.few = specdec__retrieve_few(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_dimensions(c, r, thread, head);
+    specdec__retrieve_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
         memset(t.chunks, 0, 4 * row);
         for (q = 0; q < t.count; q++) {
             t.highest[q] = SPECDEC__NO_SCORE;
-            for (i = 0; i < r->few; i++)
-                t.scratch->queries[q * r->few + i] =
-                    c->rotated[(t.query + q) * c->kv.dim + t.largest[i].token];
+            for (i = 0; i < t.few; i++)
+                t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
             specdec__retrieve_segment(c, &t, r, &s->at[i],
-                                      specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, s->at[i].page, layer->place,
-                                                       head));
+                                      specdec__kv_keys(&r->target->kv, keys, s->at[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -25910,20 +26503,22 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
     specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were. */
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were.
+   Layers that read another one's keys see the chunks of that one. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
     specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
+    const int heads = specdec__context_keys(c, layer)->owns ? layer->shape.kv_heads : 0;
     int head, end = 0, i;
 
-    while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
+    while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
             specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
-                specdec__retrieve_copy(r, layer->place, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
 }
 
@@ -25998,8 +26593,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     n = committed - t->from - t->exact;
     if (!specdec__retrieve_room(r, &t->view, n))
         return 0;
-    for (layer = 0; layer < r->context.kv.span[SPECDEC__WHOLE].layers; layer++)
-        for (head = 0; head < r->context.kv.kv_heads; head++)
+    for (layer = 0; layer < r->context.kv.layers; layer++)
+        for (head = 0; r->context.kv.layer[layer].owns && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
                 specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
@@ -27610,7 +28205,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->kv.span[SPECDEC__WINDOW].layers)
+    if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
@@ -36806,7 +37401,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 {
     const specdec__kv *kv = &t->engine->target.kv;
     uint32_t *field = saved->field;
-    int i, bad = 0, window = kv->span[SPECDEC__WINDOW].layers ? kv->span[SPECDEC__WINDOW].window : 0;
+    int i, bad = 0, window = kv->span[SPECDEC__WINDOW].bytes ? kv->span[SPECDEC__WINDOW].window : 0;
 
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
         field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
@@ -37243,6 +37838,34 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
+/* The same of x less its mean. Padding with zeros adds to the sum of squares what is then taken away. */
+SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsilon, int length, int from, int to,
+                                 float *out)
+{
+    V sums[SPECDEC__PARTS], squares[SPECDEC__PARTS], mean, scale;
+    double average, padding = (16 - length % 16) % 16;
+    int i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sums[p] = squares[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < length; i += 16)
+            sums[p] = X(add)(X(load)(x + i), sums[p]);
+    }
+    mean = X(set)((float)((double)X(sum)(sums) / (double)length));
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        for (i = p * SPECDEC__LANES; i < length; i += 16) {
+            const V off = X(sub)(X(load)(x + i), mean);
+
+            squares[p] = X(madd)(off, off, squares[p]);
+        }
+    average = (double)(float)((double)X(sum)(sums) / (double)length);
+    average = ((double)X(sum)(squares) - specdec__product(specdec__product(average, average), padding)) /
+              (double)length;
+    scale = X(set)((float)specdec__inverse_root((average > 0 ? average : 0) + (double)epsilon));
+    for (i = from; i < to; i += SPECDEC__LANES)
+        X(store)(out + i, X(mul)(X(mul)(X(sub)(X(load)(x + i), mean), scale), X(load)(weight + i)));
+}
+
 /* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
    inverses of the scales, 0 where a scale is too small to divide by. */
 SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
@@ -37383,6 +38006,46 @@ SPECDEC__LANE void X(gelu_exact)(float *x, const float *by, int count)
         p = X(mul)(p, X(exp)(X(mul)(X(mul)(v, v), X(set)(-0.5f))));
         p = X(sub)(X(max)(v, X(set)(0)), X(mul)(X(mul)(size, X(set)(0.5f)), p));
         X(store)(x + i, X(mul)(p, X(load)(by + i)));
+    }
+}
+
+/* x = max(x, 0) * by, elementwise. */
+SPECDEC__LANE void X(relu)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(mul)(X(max)(X(load)(x + i), X(set)(0)), X(load)(by + i)));
+}
+
+/* g / (1 + e^(-1.702 g)) (u + 1) of g = min(x, 7), u = min(max(by, -7), 7). */
+SPECDEC__LANE void X(clamped)(float *x, const float *by, int count)
+{
+    const V most = X(set)(7);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const V g = X(min)(X(load)(x + i), most), u = X(min)(X(max)(X(load)(by + i), X(set)(-7)), most);
+
+        X(store)(x + i, X(mul)(X(gated)(g, X(mul)(g, X(set)(-1.702f))), X(add)(u, X(set)(1))));
+    }
+}
+
+/* Both branches of xIELU; the one that is not wanted comes times 0. */
+SPECDEC__LANE void X(xielu)(float *x, const float *shape, int count)
+{
+    const V up = X(set)(shape[0]), down = X(set)(shape[1]), slope = X(set)(shape[2]), low = X(set)(shape[3]);
+    const V zero = X(set)(0), one = X(set)(1);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const V v = X(load)(x + i), linear = X(mul)(slope, v);
+        const V positive = X(min)(X(max)(X(mul)(v, X(set)(1e38f)), zero), one); /* 1 or 0 */
+        const V below = X(min)(v, zero), above = X(max)(v, zero);
+        const V power = X(sub)(X(exp)(X(min)(below, low)), one);
+
+        X(store)(x + i, X(madd)(positive, X(mul)(X(mul)(up, above), above),
+                                X(madd)(X(sub)(one, positive), X(mul)(down, X(sub)(power, below)), linear)));
     }
 }
 
