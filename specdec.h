@@ -3963,7 +3963,8 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
 }
 
 /* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
-SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
 {
     const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
     int i;
@@ -3992,7 +3993,8 @@ SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count,
 }
 
 /* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
-SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
 {
     const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
     int i;
