@@ -32534,7 +32534,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether there is something to draft that could pay in the next run. *count: candidates to be extended; 0: none as yet,
+/* Whether there is something to draft that could pay in the next run. *count: candidates to be extended; 0: none yet,
    the cutoff has to fall first. */
 static int specdec__pipe_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
