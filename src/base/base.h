@@ -60,22 +60,27 @@
 /* Small functions that are called often where time is spent. They are always inlined, but for two kinds of builds.
    Built for size and without kernels, the compiler decides. Without optimisation a debugger can enter them, and frames
    stay small. */
-#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
-#define SPECDEC__INLINE static inline __attribute__((unused))
+#define SPECDEC__UNUSED __attribute__((unused))
+#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART) /* half of the header does not call all of it */
+#define SPECDEC__HALVED SPECDEC__UNUSED
 #else
-#define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
+#define SPECDEC__HALVED
+#endif
+#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
+#define SPECDEC__INLINE static inline SPECDEC__HALVED
+#else
+#define SPECDEC__INLINE static inline __attribute__((always_inline)) SPECDEC__HALVED
 #endif
 /* Words at any address, where that is one instruction: always inlined. Built for size, gcc would call them: it counts
    their bytes before it makes a word of them. */
 #if defined(__OPTIMIZE__) && (defined(__x86_64__) || defined(__aarch64__) || \
                               (defined(__ARM_FEATURE_UNALIGNED) && defined(__ARMEL__)))
-#define SPECDEC__WORD static inline __attribute__((always_inline, unused))
+#define SPECDEC__WORD static inline __attribute__((always_inline)) SPECDEC__HALVED
 #else
 #define SPECDEC__WORD SPECDEC__INLINE
 #endif
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
-#define SPECDEC__NOINLINE __attribute__((noinline, unused))
-#define SPECDEC__UNUSED __attribute__((unused))
+#define SPECDEC__NOINLINE __attribute__((noinline)) SPECDEC__HALVED
 /* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
    cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
 #if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)

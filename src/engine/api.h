@@ -163,27 +163,27 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The drafters that specdec__measure needs. */
+/* The part before that: the kernels. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
+                                                                 specdec__drafter *drafters, size_t *bytes,
+                                                                 specdec_error *error)
+{
+    specdec__kernels kernels;
+
+    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+}
+
+/* The part before that: the drafters. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
-                                                                  specdec__kernels *kernels, size_t *bytes,
-                                                                  specdec_error *error)
+                                                                  size_t *bytes, specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__measure(config, own, kernels, drafters, bytes, error);
+    return specdec__measure_kernels(config, own, drafters, bytes, error);
 }
 
-/* The table of kernels, in a frame of its own. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
-                                                               size_t *bytes, specdec_error *error)
-{
-    specdec__kernels kernels;
-
-    return specdec__measure_drafters(config, own, &kernels, bytes, error);
-}
-
-/* The others: one for each model that the engine opens, `left` of which have none yet. */
+/* The parts before these: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
                                                                 int left, size_t *bytes, specdec_error *error)
 {
@@ -192,7 +192,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_co
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
     return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
-                    : specdec__measure_parts(config, own, bytes, error);
+                    : specdec__measure_drafters(config, own, bytes, error);
 }
 
 /* Whether an engine opens the model of a source: it is given, and not prepared. */
@@ -252,7 +252,8 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-static specdec_result specdec__call_open(specdec *t, specdec **opened)
+/* Opens an empty text, or a copy of this one. */
+static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -260,12 +261,8 @@ static specdec_result specdec__call_open(specdec *t, specdec **opened)
     if (!SPECDEC__STREAMS)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
-    *opened = specdec__engine_vacancy(t->engine);
-    if (!*opened)
-        return specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "all of the %d texts are open (config.texts)",
-                             t->engine->room.views);
-    specdec__engine_open(*opened);
-    return SPECDEC_OK;
+    *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
+    return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
@@ -274,9 +271,8 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
-    specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
 }

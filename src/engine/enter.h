@@ -59,7 +59,7 @@ specdec_result specdec_open(specdec *t, specdec **opened)
 {
     if (opened)
         *opened = NULL;
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, opened)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, 0, opened)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_fork(specdec *t, specdec **fork)

@@ -248,22 +248,30 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* A free place in the table; NULL: all are taken. */
-static specdec *specdec__engine_vacancy(const specdec__engine *e)
+/* Opens an empty text in a free place of a text's engine. NULL: all places are taken, which t->error says. */
+static specdec *specdec__engine_add_text(specdec *t)
 {
+    specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; i < e->room.views; i++)
-        if (!e->texts[i].open)
+        if (!e->texts[i].open) {
+            specdec__engine_open(&e->texts[i]);
             return &e->texts[i];
+        }
+    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for another text: all of the %d are open (config.texts)",
+                  e->room.views);
     return NULL;
 }
 
-/* An empty text becomes a copy of another one, with its stock. */
-static void specdec__engine_copy(specdec *t, const specdec *of)
+/* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
+static specdec *specdec__engine_fork(specdec *of)
 {
     const size_t count = (size_t)of->count;
+    specdec *t = specdec__engine_add_text(of);
 
+    if (!t)
+        return NULL;
     t->stream = of->stream;
     t->stop = of->stop;
     specdec__stream_set(t, &of->settings, &t->stop);
@@ -287,21 +295,19 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    return t;
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */
 static void specdec__engine_bear(specdec *t)
 {
-    specdec *child = specdec__engine_vacancy(t->engine);
+    specdec *child = specdec__engine_fork(t);
     int i;
 
     if (!child) {
-        t->failed = specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for a text that forks off: all of the %d "
-                                  "are open (config.texts)", t->engine->room.views);
+        t->failed = SPECDEC_ERROR_MEMORY;
         return;
     }
-    specdec__engine_open(child);
-    specdec__engine_copy(child, t);
     child->parent = t;
     child->fork_at = t->count;
     child->depth = t->depth + 1;

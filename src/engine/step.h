@@ -19,6 +19,7 @@
 #include "stream.h"
 #include "engine.h"
 #include "layout.h"
+#include "../schedule/lane.h"
 #include "../schedule/stop.h"
 #include "sequences.h"
 #include "prefill.h"
@@ -478,40 +479,48 @@ static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
     }
 }
 
-/* Runs the step that was made up. */
-static void specdec__engine_run(specdec__engine *e, double start)
+/* Sends the trees of all members as one run; the drafter's lane goes on with one of them meanwhile. The target's lane
+   is the caller with its pool: the run is back at once. */
+static void specdec__engine_send(specdec__engine *e, specdec__step *s)
 {
-    const double drafted = specdec__os_seconds();
-    const double promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
-    specdec__batch batch = specdec__engine_batch(e);
-    double verified, now;
-    specdec_error error;
-    int i;
+    specdec__batch batch;
 
+    s->drafted = specdec__os_seconds();
+    s->promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
+    batch = specdec__engine_batch(e);
+    s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
     e->row_of = NULL;
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    if (e->verify(&e->target, &batch, &error)) {
-        e->target.threads = e->config.threads;
-        specdec__engine_undo(e, &error);
+    s->result = e->verify(&e->target, &batch, &s->error);
+    e->target.threads = e->config.threads;
+}
+
+/* Verifies the trees by what the run has said, and writes. */
+static void specdec__engine_take(specdec__engine *e, specdec__step *s)
+{
+    double verified, now;
+    int i;
+
+    if (s->result) {
+        specdec__engine_undo(e, &s->error);
         return;
     }
-    e->target.threads = e->config.threads;
     verified = specdec__os_seconds();
     e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
-    specdec__engine_learn(e, batch.n, verified - drafted);
+    specdec__engine_learn(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note(e, now - start, drafted - start, 0.5 * (promise + e->members[0]->length));
+        specdec__ahead_note(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
     e->tune->beside = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        specdec__engine_count(t, batch.n, now - start, drafted - start, verified - drafted);
+        specdec__engine_count(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
         t->stats.steps_beside += e->ahead->on;
         specdec__engine_wrote(t, now);
     }

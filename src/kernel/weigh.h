@@ -8,7 +8,7 @@
 #include "scalar.h"
 
 /* Of a page of keys and values, the part that goes with the 64 bytes of values which lie `at` bytes on. */
-SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
 {
     if (page) {
         __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 values, or keys with their scale, take 34 bytes */

@@ -72,12 +72,6 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
     return words;
 }
 
-/* Four words to any address. */
-SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
-{
-    memcpy(at, &words, sizeof words);
-}
-
 /* Rows come into tiles unit by unit: less machine code; and words of 32 bits are those of little-endian machines. */
 #if defined(SPECDEC_NO_SIMD) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #define SPECDEC__QUANT_BY_UNITS 1

@@ -113,7 +113,7 @@ typedef struct specdec__quant_type {
 } specdec__quant_type;
 
 /* What is added to a code of a type to make it unsigned. */
-SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
+SPECDEC__UNUSED SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
 {
     return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
 }

@@ -140,6 +140,31 @@ typedef struct specdec__pipe {
     double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
 } specdec__pipe;
 
+/* What a step does next. */
+enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
+
+/* A step under way. Runs are sent to the target's lane, and what comes back is written, until the step ends. */
+typedef struct specdec__step {
+    int several;    /* several runs of one sequence are on their way; else all trees are one run */
+    int act;        /* one run: what was done last */
+    double start;   /* by the clock */
+    specdec_result result;
+    /* one run */
+    int nodes;
+    double drafted; /* by the clock: the trees were complete */
+    double promise; /* tokens that the first one promises, where that is of use */
+    specdec_error error;
+    /* several runs */
+    specdec *t;
+    specdec__proposal *p;
+    int before;     /* tokens of the sequence when the step began */
+    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count) candidates for the next run */
+    int count;
+    int drafts;     /* candidates to be extended next; 0: first the cutoff falls */
+    int until;      /* what is waited for, */
+    double wake;    /* or that time; 0: as long as it takes */
+} specdec__step;
+
 struct specdec__engine;
 
 /* How an engine reaches the other machines on which its target, or its draft model, lies: all that the rest of the

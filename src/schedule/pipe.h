@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>schedule/pipe: the step with several runs on their way.
+ * >>schedule/pipe: a step's runs, where several are on their way.
  * ================================================================================================================== */
 
 #pragma once
@@ -80,10 +80,12 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
 }
 
-/* Sends chosen[count] as a run. Errors: FULL. */
-static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
-                                         int count)
+/* Sends the chosen candidates as a run. Errors: FULL. */
+static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
 {
+    const specdec__proposal *p = s->p;
+    const int32_t *chosen = s->chosen;
+    const int count = s->count;
     specdec__pipe_run *run = &pipe->runs[pipe->count++];
     specdec__order order;
     int i;
@@ -106,7 +108,7 @@ static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__pro
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
-    return pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
+    s->result = pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
 /* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
@@ -204,9 +206,10 @@ static void specdec__pipe_settle(specdec *t, specdec__proposal *p, int root, con
 }
 
 /* The oldest run is back: what it says is written. */
-static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
+static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
 {
-    specdec__engine *e = t->engine;
+    specdec *t = s->t;
+    specdec__proposal *p = s->p;
     specdec__pipe *pipe = e->pipe;
     const specdec__pipe_run run = pipe->runs[0];
     const specdec_result result = pipe->kind->take(pipe, &t->error);
@@ -215,8 +218,9 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     int root;
 
     specdec__pipe_pop(pipe);
+    s->result = run.doomed ? SPECDEC_OK : result;
     if (result || run.doomed)
-        return run.doomed ? SPECDEC_OK : result;
+        return;
     specdec__tune_see(&pipe->trip, specdec__os_seconds() - run.sent);
     if (pipe->longest > 0) {
         specdec__tune_step(&pipe->stages, run.n, pipe->longest, 0);
@@ -225,7 +229,7 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
     specdec__pipe_walk(t, p, &run, &order);
     if (!order.n)
-        return SPECDEC_OK;
+        return;
     specdec__tune_fade(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
@@ -239,32 +243,35 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     t->stats.steps_beside++;
     t->stats.drafted += run.n - run.root;
     t->stats.accepted += order.n - run.root;
-    return SPECDEC_OK;
 }
 
-/* Drafts a little, or lowers the cutoff for that. Returns 0 when there is nothing to draft that could pay
-   in the next run. */
-static int specdec__pipe_draft(specdec *t, specdec__proposal *p, specdec_result *result)
+/* Whether there is something to draft that could pay in the next run. *count: candidates to be extended; 0: none yet,
+   the cutoff has to fall first. */
+static int specdec__pipe_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
-    specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    const specdec__ahead *a = e->ahead;
     const double least = e->pipe->least;
-    const int from = p->tree.n, count = specdec__ahead_choose(a, p, 1);
 
-    if (count && p->extended[0] && (double)p->probability[p->chosen[0]] < least)
-        return 0;
-    if (count) {
-        const double start = specdec__os_seconds();
+    *count = specdec__ahead_choose(a, p, 1);
+    if (*count)
+        return !p->extended[0] || (double)p->probability[p->chosen[0]] >= least;
+    return a->cutoff > SPECDEC__AHEAD_LEAST && (double)a->cutoff > least;
+}
 
-        *result = specdec__ahead_extend(a, p, &e->tune->drafters[a->drafter - e->drafters], count, &t->error);
-        specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
-        memset(e->pipe->node + from, -1, (size_t)(p->tree.n - from) * sizeof *e->pipe->node);
-    } else if (a->cutoff > SPECDEC__AHEAD_LEAST && (double)a->cutoff > least) {
+/* Drafts a little, or lowers the cutoff for that. */
+static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
+{
+    specdec__ahead *a = e->ahead;
+    const double start = specdec__os_seconds();
+    const int from = s->p->tree.n;
+
+    if (!s->drafts) {
         a->cutoff *= SPECDEC__AHEAD_DECAY;
-    } else {
-        return 0;
+        return;
     }
-    return 1;
+    s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
+    specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
+    memset(e->pipe->node + from, -1, (size_t)(s->p->tree.n - from) * sizeof *e->pipe->node);
 }
 
 /* Seconds between two runs: those of the slowest stage. */
@@ -327,23 +334,25 @@ static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double lef
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until the oldest run is back, or a run would begin at once, if one is to be sent, or until guesses come, or
-   until that time. */
-static void specdec__pipe_wait(specdec__pipe *pipe, int sends, double wake)
+/* Waits for what the step waits for. */
+static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
 {
-    pipe->wake = wake;
-    pipe->kind->look(pipe, (pipe->count ? SPECDEC__PIPE_BACK : 0) | (sends ? SPECDEC__PIPE_TAKES : 0) |
-                               SPECDEC__PIPE_GUESSED);
+    pipe->wake = s->wake;
+    pipe->kind->look(pipe, s->until);
     pipe->wake = 0;
 }
 
-/* Makes ready for runs of a text. What was drafted for it stays. */
-static specdec__proposal *specdec__pipe_begin(specdec *t)
+/* Makes ready for runs of the text that takes part. What was drafted for it stays. */
+static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
 {
-    specdec__engine *e = t->engine;
+    specdec *t = e->members[0];
     specdec__pipe *pipe = e->pipe;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = &a->drafter->proposals[t->at];
+
+    s->t = t;
+    s->p = p;
+    s->before = t->count;
 
     if (a->lane.busy)
         specdec__ahead_halt(a, e);
@@ -365,58 +374,60 @@ static specdec__proposal *specdec__pipe_begin(specdec *t)
     p->grows = 1;
     specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
     a->cutoff = a->base;
-    return p;
 }
 
-/* A step of a text whose runs follow each other: until it has a token more, what is back is verified, what the lane
-   takes is sent, and otherwise the draft goes on. Returns 0 when a step has to be made without that. */
-static int specdec__pipe_step(specdec *t, double start)
+/* Ends a step. One for which the cache, or the drafter's, has no room is made with one run. Returns what is next. */
+static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 {
-    specdec__engine *e = t->engine;
-    specdec__pipe *pipe = e->pipe;
-    specdec__proposal *p = specdec__pipe_begin(t);
-    const int before = t->count;
-    specdec_result result = SPECDEC_OK;
+    specdec *t = s->t;
 
-    while (!result && t->count == before && !specdec__engine_cancelled(t)) {
-        const int state = pipe->kind->look(pipe, 0);
-        const double now = specdec__os_seconds();
-        int32_t chosen[SPECDEC__PIPE_NODES];
-        const int count = specdec__pipe_choose(e, p, chosen), goes = count && (state & SPECDEC__PIPE_TAKES);
-        const int afar = e->ahead->drafter->kind->due != NULL;
-        double due, holds;
-        int sends;
-
-        pipe->idle = !goes ? 0 : pipe->idle > 0 ? pipe->idle : now;
-        due = specdec__pipe_due(pipe, now);
-        sends = goes && due <= now;
-        holds = sends ? specdec__pipe_holds(e, p, chosen, count, now) : 0;
-        if (pipe->count && (state & SPECDEC__PIPE_BACK))
-            result = specdec__pipe_take(t, p);
-        else if (sends && !(holds > 0))
-            result = specdec__pipe_send(pipe, p, chosen, count);
-        else if ((sends || specdec__pipe_spares(pipe, count, due - now)) && specdec__pipe_draft(t, p, &result))
-            continue;
-        else if (sends && !afar)
-            result = specdec__pipe_send(pipe, p, chosen, count);
-        else
-            specdec__pipe_wait(pipe, count && !goes, sends ? now + holds : goes ? due : 0);
-    }
-    if (result)
-        p->stays = 0;
-    if (result == SPECDEC_ERROR_FULL) { /* the cache has no room for so many nodes, or the drafter's */
+    if (s->result)
+        s->p->stays = 0;
+    if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_drain(e);
-        return 0;
+        s->several = 0;
+        return s->act = SPECDEC__STEP_DRAFT;
     }
-    if (result)
-        specdec__engine_drop(t, result);
-    if (t->count == before)
-        return 1;
+    if (s->result)
+        specdec__engine_drop(t, s->result);
+    if (t->count == s->before)
+        return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_ended(t, t->count))
         specdec__pipe_drain(e);
-    t->stats.seconds += specdec__os_seconds() - start;
+    t->stats.seconds += specdec__os_seconds() - s->start;
     specdec__engine_wrote(t, specdec__os_seconds());
-    return 1;
+    return SPECDEC__STEP_END;
+}
+
+/* Several runs: until the text has a token more, what is back is verified, what the lane takes is sent, and otherwise
+   the draft goes on. Returns what is next. */
+static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
+{
+    specdec__pipe *pipe = e->pipe;
+    const int afar = e->ahead->drafter->kind->due != NULL;
+    int state, goes, sends;
+    double now, due, holds;
+
+    if (s->result || s->t->count != s->before || specdec__engine_cancelled(s->t))
+        return specdec__pipe_end(e, s);
+    state = pipe->kind->look(pipe, 0);
+    now = specdec__os_seconds();
+    s->count = specdec__pipe_choose(e, s->p, s->chosen);
+    goes = s->count && (state & SPECDEC__PIPE_TAKES);
+    pipe->idle = !goes ? 0 : pipe->idle > 0 ? pipe->idle : now;
+    due = specdec__pipe_due(pipe, now);
+    sends = goes && due <= now;
+    holds = sends ? specdec__pipe_holds(e, s->p, s->chosen, s->count, now) : 0;
+    if (pipe->count && (state & SPECDEC__PIPE_BACK))
+        return SPECDEC__STEP_TAKE;
+    if (sends && !(holds > 0))
+        return SPECDEC__STEP_SEND;
+    if ((sends || specdec__pipe_spares(pipe, s->count, due - now)) && specdec__pipe_drafts(e, s->p, &s->drafts))
+        return SPECDEC__STEP_DRAFT;
+    s->until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (s->count && !goes ? SPECDEC__PIPE_TAKES : 0) |
+               SPECDEC__PIPE_GUESSED;
+    s->wake = sends ? now + holds : goes ? due : 0;
+    return sends && !afar ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
 }
 
 SPECDEC__FOR_SPEED

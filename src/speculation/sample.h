@@ -41,12 +41,6 @@ static float specdec__sample_gumbel_from(uint32_t bits)
     return -specdec__log(wait);
 }
 
-/* Noise with the standard Gumbel distribution, for one token. */
-static SPECDEC__UNUSED float specdec__gumbel(uint64_t seed, uint64_t position, uint32_t token)
-{
-    return specdec__sample_gumbel_from(specdec__noise(seed, position, token));
-}
-
 double specdec_uniform_next(specdec_uniform *source)
 {
     uint64_t row, bits;
