@@ -1391,22 +1391,27 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 /* Small functions that are called often where time is spent. They are always inlined, but for two kinds of builds.
    Built for size and without kernels, the compiler decides. Without optimisation a debugger can enter them, and frames
    stay small. */
-#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
-#define SPECDEC__INLINE static inline __attribute__((unused))
+#define SPECDEC__UNUSED __attribute__((unused))
+#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART) /* half of the header does not call all of it */
+#define SPECDEC__HALVED SPECDEC__UNUSED
 #else
-#define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
+#define SPECDEC__HALVED
+#endif
+#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
+#define SPECDEC__INLINE static inline SPECDEC__HALVED
+#else
+#define SPECDEC__INLINE static inline __attribute__((always_inline)) SPECDEC__HALVED
 #endif
 /* Words at any address, where that is one instruction: always inlined. Built for size, gcc would call them: it counts
    their bytes before it makes a word of them. */
 #if defined(__OPTIMIZE__) && (defined(__x86_64__) || defined(__aarch64__) || \
                               (defined(__ARM_FEATURE_UNALIGNED) && defined(__ARMEL__)))
-#define SPECDEC__WORD static inline __attribute__((always_inline, unused))
+#define SPECDEC__WORD static inline __attribute__((always_inline)) SPECDEC__HALVED
 #else
 #define SPECDEC__WORD SPECDEC__INLINE
 #endif
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
-#define SPECDEC__NOINLINE __attribute__((noinline, unused))
-#define SPECDEC__UNUSED __attribute__((unused))
+#define SPECDEC__NOINLINE __attribute__((noinline)) SPECDEC__HALVED
 /* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
    cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
 #if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)
@@ -3138,7 +3143,7 @@ typedef struct specdec__quant_type {
 } specdec__quant_type;
 
 /* What is added to a code of a type to make it unsigned. */
-SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
+SPECDEC__UNUSED SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
 {
     return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
 }
@@ -4874,12 +4879,6 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
     return words;
 }
 
-/* Four words to any address. */
-SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
-{
-    memcpy(at, &words, sizeof words);
-}
-
 /* Rows come into tiles unit by unit: less machine code; and words of 32 bits are those of little-endian machines. */
 #if defined(SPECDEC_NO_SIMD) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #define SPECDEC__QUANT_BY_UNITS 1
@@ -5611,7 +5610,8 @@ SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char
 }
 
 /* Group g of a tile of a type. */
-SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g, specdec__grid_group *out)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g,
+                                                        specdec__grid_group *out)
 {
     const unsigned char *high = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + g % 4;
     int row;
@@ -5728,7 +5728,7 @@ SPECDEC__RARE_END
  * ================================================================================================================== */
 
 /* Of a page of keys and values, the part that goes with the 64 bytes of values which lie `at` bytes on. */
-SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
 {
     if (page) {
         __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 values, or keys with their scale, take 34 bytes */
@@ -6563,7 +6563,6 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
 }
-SPECDEC__AVX2_LANES(load_bytes, (const int8_t *at), specdec__avx2_from_bytes(at), specdec__avx2_from_bytes(at + 8))
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_v x)
 {
     _mm256_storeu_ps(at, x.a);
@@ -26409,12 +26408,6 @@ static float specdec__sample_gumbel_from(uint32_t bits)
     return -specdec__log(wait);
 }
 
-/* Noise with the standard Gumbel distribution, for one token. */
-static SPECDEC__UNUSED float specdec__gumbel(uint64_t seed, uint64_t position, uint32_t token)
-{
-    return specdec__sample_gumbel_from(specdec__noise(seed, position, token));
-}
-
 double specdec_uniform_next(specdec_uniform *source)
 {
     uint64_t row, bits;
@@ -31739,6 +31732,31 @@ typedef struct specdec__pipe {
     double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
 } specdec__pipe;
 
+/* What a step does next. */
+enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
+
+/* A step under way. Runs are sent to the target's lane, and what comes back is written, until the step ends. */
+typedef struct specdec__step {
+    int several;    /* several runs of one sequence are on their way; else all trees are one run */
+    int act;        /* one run: what was done last */
+    double start;   /* by the clock */
+    specdec_result result;
+    /* one run */
+    int nodes;
+    double drafted; /* by the clock: the trees were complete */
+    double promise; /* tokens that the first one promises, where that is of use */
+    specdec_error error;
+    /* several runs */
+    specdec *t;
+    specdec__proposal *p;
+    int before;     /* tokens of the sequence when the step began */
+    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count) candidates for the next run */
+    int count;
+    int drafts;     /* candidates to be extended next; 0: first the cutoff falls */
+    int until;      /* what is waited for, */
+    double wake;    /* or that time; 0: as long as it takes */
+} specdec__step;
+
 struct specdec__engine;
 
 /* How an engine reaches the other machines on which its target, or its draft model, lies: all that the rest of the
@@ -32664,22 +32682,30 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* A free place in the table; NULL: all are taken. */
-static specdec *specdec__engine_vacancy(const specdec__engine *e)
+/* Opens an empty text in a free place of a text's engine. NULL: all places are taken, which t->error says. */
+static specdec *specdec__engine_add_text(specdec *t)
 {
+    specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; i < e->room.views; i++)
-        if (!e->texts[i].open)
+        if (!e->texts[i].open) {
+            specdec__engine_open(&e->texts[i]);
             return &e->texts[i];
+        }
+    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for another text: all of the %d are open (config.texts)",
+                  e->room.views);
     return NULL;
 }
 
-/* An empty text becomes a copy of another one, with its stock. */
-static void specdec__engine_copy(specdec *t, const specdec *of)
+/* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
+static specdec *specdec__engine_fork(specdec *of)
 {
     const size_t count = (size_t)of->count;
+    specdec *t = specdec__engine_add_text(of);
 
+    if (!t)
+        return NULL;
     t->stream = of->stream;
     t->stop = of->stop;
     specdec__stream_set(t, &of->settings, &t->stop);
@@ -32703,21 +32729,19 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    return t;
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */
 static void specdec__engine_bear(specdec *t)
 {
-    specdec *child = specdec__engine_vacancy(t->engine);
+    specdec *child = specdec__engine_fork(t);
     int i;
 
     if (!child) {
-        t->failed = specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for a text that forks off: all of the %d "
-                                  "are open (config.texts)", t->engine->room.views);
+        t->failed = SPECDEC_ERROR_MEMORY;
         return;
     }
-    specdec__engine_open(child);
-    specdec__engine_copy(child, t);
     child->parent = t;
     child->fork_at = t->count;
     child->depth = t->depth + 1;
@@ -34597,40 +34621,48 @@ static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
     }
 }
 
-/* Runs the step that was made up. */
-static void specdec__engine_run(specdec__engine *e, double start)
+/* Sends the trees of all members as one run; the drafter's lane goes on with one of them meanwhile. The target's lane
+   is the caller with its pool: the run is back at once. */
+static void specdec__engine_send(specdec__engine *e, specdec__step *s)
 {
-    const double drafted = specdec__os_seconds();
-    const double promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
-    specdec__batch batch = specdec__engine_batch(e);
-    double verified, now;
-    specdec_error error;
-    int i;
+    specdec__batch batch;
 
+    s->drafted = specdec__os_seconds();
+    s->promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
+    batch = specdec__engine_batch(e);
+    s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
     e->row_of = NULL;
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    if (e->verify(&e->target, &batch, &error)) {
-        e->target.threads = e->config.threads;
-        specdec__engine_undo(e, &error);
+    s->result = e->verify(&e->target, &batch, &s->error);
+    e->target.threads = e->config.threads;
+}
+
+/* Verifies the trees by what the run has said, and writes. */
+static void specdec__engine_take(specdec__engine *e, specdec__step *s)
+{
+    double verified, now;
+    int i;
+
+    if (s->result) {
+        specdec__engine_undo(e, &s->error);
         return;
     }
-    e->target.threads = e->config.threads;
     verified = specdec__os_seconds();
     e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
-    specdec__engine_learn(e, batch.n, verified - drafted);
+    specdec__engine_learn(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note(e, now - start, drafted - start, 0.5 * (promise + e->members[0]->length));
+        specdec__ahead_note(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
     e->tune->beside = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        specdec__engine_count(t, batch.n, now - start, drafted - start, verified - drafted);
+        specdec__engine_count(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
         t->stats.steps_beside += e->ahead->on;
         specdec__engine_wrote(t, now);
     }
@@ -34704,7 +34736,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/pipe: the step with several runs on their way.
+ * >>schedule/pipe: a step's runs, where several are on their way.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -34770,10 +34802,12 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
 }
 
-/* Sends chosen[count] as a run. Errors: FULL. */
-static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
-                                         int count)
+/* Sends the chosen candidates as a run. Errors: FULL. */
+static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
 {
+    const specdec__proposal *p = s->p;
+    const int32_t *chosen = s->chosen;
+    const int count = s->count;
     specdec__pipe_run *run = &pipe->runs[pipe->count++];
     specdec__order order;
     int i;
@@ -34796,7 +34830,7 @@ static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__pro
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
-    return pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
+    s->result = pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
 /* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
@@ -34894,9 +34928,10 @@ static void specdec__pipe_settle(specdec *t, specdec__proposal *p, int root, con
 }
 
 /* The oldest run is back: what it says is written. */
-static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
+static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
 {
-    specdec__engine *e = t->engine;
+    specdec *t = s->t;
+    specdec__proposal *p = s->p;
     specdec__pipe *pipe = e->pipe;
     const specdec__pipe_run run = pipe->runs[0];
     const specdec_result result = pipe->kind->take(pipe, &t->error);
@@ -34905,8 +34940,9 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     int root;
 
     specdec__pipe_pop(pipe);
+    s->result = run.doomed ? SPECDEC_OK : result;
     if (result || run.doomed)
-        return run.doomed ? SPECDEC_OK : result;
+        return;
     specdec__tune_see(&pipe->trip, specdec__os_seconds() - run.sent);
     if (pipe->longest > 0) {
         specdec__tune_step(&pipe->stages, run.n, pipe->longest, 0);
@@ -34915,7 +34951,7 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
     specdec__pipe_walk(t, p, &run, &order);
     if (!order.n)
-        return SPECDEC_OK;
+        return;
     specdec__tune_fade(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
@@ -34929,32 +34965,35 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     t->stats.steps_beside++;
     t->stats.drafted += run.n - run.root;
     t->stats.accepted += order.n - run.root;
-    return SPECDEC_OK;
 }
 
-/* Drafts a little, or lowers the cutoff for that. Returns 0 when there is nothing to draft that could pay
-   in the next run. */
-static int specdec__pipe_draft(specdec *t, specdec__proposal *p, specdec_result *result)
+/* Whether there is something to draft that could pay in the next run. *count: candidates to be extended; 0: none yet,
+   the cutoff has to fall first. */
+static int specdec__pipe_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
-    specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    const specdec__ahead *a = e->ahead;
     const double least = e->pipe->least;
-    const int from = p->tree.n, count = specdec__ahead_choose(a, p, 1);
 
-    if (count && p->extended[0] && (double)p->probability[p->chosen[0]] < least)
-        return 0;
-    if (count) {
-        const double start = specdec__os_seconds();
+    *count = specdec__ahead_choose(a, p, 1);
+    if (*count)
+        return !p->extended[0] || (double)p->probability[p->chosen[0]] >= least;
+    return a->cutoff > SPECDEC__AHEAD_LEAST && (double)a->cutoff > least;
+}
 
-        *result = specdec__ahead_extend(a, p, &e->tune->drafters[a->drafter - e->drafters], count, &t->error);
-        specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
-        memset(e->pipe->node + from, -1, (size_t)(p->tree.n - from) * sizeof *e->pipe->node);
-    } else if (a->cutoff > SPECDEC__AHEAD_LEAST && (double)a->cutoff > least) {
+/* Drafts a little, or lowers the cutoff for that. */
+static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
+{
+    specdec__ahead *a = e->ahead;
+    const double start = specdec__os_seconds();
+    const int from = s->p->tree.n;
+
+    if (!s->drafts) {
         a->cutoff *= SPECDEC__AHEAD_DECAY;
-    } else {
-        return 0;
+        return;
     }
-    return 1;
+    s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
+    specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
+    memset(e->pipe->node + from, -1, (size_t)(s->p->tree.n - from) * sizeof *e->pipe->node);
 }
 
 /* Seconds between two runs: those of the slowest stage. */
@@ -35017,23 +35056,25 @@ static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double lef
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until the oldest run is back, or a run would begin at once, if one is to be sent, or until guesses come, or
-   until that time. */
-static void specdec__pipe_wait(specdec__pipe *pipe, int sends, double wake)
+/* Waits for what the step waits for. */
+static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
 {
-    pipe->wake = wake;
-    pipe->kind->look(pipe, (pipe->count ? SPECDEC__PIPE_BACK : 0) | (sends ? SPECDEC__PIPE_TAKES : 0) |
-                               SPECDEC__PIPE_GUESSED);
+    pipe->wake = s->wake;
+    pipe->kind->look(pipe, s->until);
     pipe->wake = 0;
 }
 
-/* Makes ready for runs of a text. What was drafted for it stays. */
-static specdec__proposal *specdec__pipe_begin(specdec *t)
+/* Makes ready for runs of the text that takes part. What was drafted for it stays. */
+static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
 {
-    specdec__engine *e = t->engine;
+    specdec *t = e->members[0];
     specdec__pipe *pipe = e->pipe;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = &a->drafter->proposals[t->at];
+
+    s->t = t;
+    s->p = p;
+    s->before = t->count;
 
     if (a->lane.busy)
         specdec__ahead_halt(a, e);
@@ -35055,79 +35096,111 @@ static specdec__proposal *specdec__pipe_begin(specdec *t)
     p->grows = 1;
     specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
     a->cutoff = a->base;
-    return p;
 }
 
-/* A step of a text whose runs follow each other: until it has a token more, what is back is verified, what the lane
-   takes is sent, and otherwise the draft goes on. Returns 0 when a step has to be made without that. */
-static int specdec__pipe_step(specdec *t, double start)
+/* Ends a step. One for which the cache, or the drafter's, has no room is made with one run. Returns what is next. */
+static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 {
-    specdec__engine *e = t->engine;
-    specdec__pipe *pipe = e->pipe;
-    specdec__proposal *p = specdec__pipe_begin(t);
-    const int before = t->count;
-    specdec_result result = SPECDEC_OK;
+    specdec *t = s->t;
 
-    while (!result && t->count == before && !specdec__engine_cancelled(t)) {
-        const int state = pipe->kind->look(pipe, 0);
-        const double now = specdec__os_seconds();
-        int32_t chosen[SPECDEC__PIPE_NODES];
-        const int count = specdec__pipe_choose(e, p, chosen), goes = count && (state & SPECDEC__PIPE_TAKES);
-        const int afar = e->ahead->drafter->kind->due != NULL;
-        double due, holds;
-        int sends;
-
-        pipe->idle = !goes ? 0 : pipe->idle > 0 ? pipe->idle : now;
-        due = specdec__pipe_due(pipe, now);
-        sends = goes && due <= now;
-        holds = sends ? specdec__pipe_holds(e, p, chosen, count, now) : 0;
-        if (pipe->count && (state & SPECDEC__PIPE_BACK))
-            result = specdec__pipe_take(t, p);
-        else if (sends && !(holds > 0))
-            result = specdec__pipe_send(pipe, p, chosen, count);
-        else if ((sends || specdec__pipe_spares(pipe, count, due - now)) && specdec__pipe_draft(t, p, &result))
-            continue;
-        else if (sends && !afar)
-            result = specdec__pipe_send(pipe, p, chosen, count);
-        else
-            specdec__pipe_wait(pipe, count && !goes, sends ? now + holds : goes ? due : 0);
-    }
-    if (result)
-        p->stays = 0;
-    if (result == SPECDEC_ERROR_FULL) { /* the cache has no room for so many nodes, or the drafter's */
+    if (s->result)
+        s->p->stays = 0;
+    if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_drain(e);
-        return 0;
+        s->several = 0;
+        return s->act = SPECDEC__STEP_DRAFT;
     }
-    if (result)
-        specdec__engine_drop(t, result);
-    if (t->count == before)
-        return 1;
+    if (s->result)
+        specdec__engine_drop(t, s->result);
+    if (t->count == s->before)
+        return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_ended(t, t->count))
         specdec__pipe_drain(e);
-    t->stats.seconds += specdec__os_seconds() - start;
+    t->stats.seconds += specdec__os_seconds() - s->start;
     specdec__engine_wrote(t, specdec__os_seconds());
-    return 1;
+    return SPECDEC__STEP_END;
+}
+
+/* Several runs: until the text has a token more, what is back is verified, what the lane takes is sent, and otherwise
+   the draft goes on. Returns what is next. */
+static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
+{
+    specdec__pipe *pipe = e->pipe;
+    const int afar = e->ahead->drafter->kind->due != NULL;
+    int state, goes, sends;
+    double now, due, holds;
+
+    if (s->result || s->t->count != s->before || specdec__engine_cancelled(s->t))
+        return specdec__pipe_end(e, s);
+    state = pipe->kind->look(pipe, 0);
+    now = specdec__os_seconds();
+    s->count = specdec__pipe_choose(e, s->p, s->chosen);
+    goes = s->count && (state & SPECDEC__PIPE_TAKES);
+    pipe->idle = !goes ? 0 : pipe->idle > 0 ? pipe->idle : now;
+    due = specdec__pipe_due(pipe, now);
+    sends = goes && due <= now;
+    holds = sends ? specdec__pipe_holds(e, s->p, s->chosen, s->count, now) : 0;
+    if (pipe->count && (state & SPECDEC__PIPE_BACK))
+        return SPECDEC__STEP_TAKE;
+    if (sends && !(holds > 0))
+        return SPECDEC__STEP_SEND;
+    if ((sends || specdec__pipe_spares(pipe, s->count, due - now)) && specdec__pipe_drafts(e, s->p, &s->drafts))
+        return SPECDEC__STEP_DRAFT;
+    s->until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (s->count && !goes ? SPECDEC__PIPE_TAKES : 0) |
+               SPECDEC__PIPE_GUESSED;
+    s->wake = sends ? now + holds : goes ? due : 0;
+    return sends && !afar ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/work: one step of an engine, whichever kind.
+ * >>schedule/work: one step of an engine.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A step of an engine. A text that waits for other machines may be cancelled, whether it takes part or not. */
+/* One run: the trees of all members are chosen and run, and what the run says is written. Returns what is next. */
+static int specdec__engine_next(const specdec__engine *e, specdec__step *s)
+{
+    return e->member_count ? ++s->act : SPECDEC__STEP_END;
+}
+
+/* The trees of all members, with room for their nodes. */
+static void specdec__engine_fill_trees(specdec__engine *e)
+{
+    specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+}
+
+/* A step of those that take part, on lanes that answer sooner or later: the target's runs what it is sent, and a draft
+   model's may go on meanwhile. A text that waits for other machines may be cancelled, whether it takes part or not. */
 static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
 {
+    specdec__step s;
+    int act;
+
+    s.several = SPECDEC__PIPE && specdec__pipe_applies(e);
+    s.act = SPECDEC__STEP_DRAFT - 1;
+    s.start = start;
+    s.result = SPECDEC_OK;
     if (SPECDEC__PIPE && e->remote)
         e->remote->wait(e, t ? &t->cancel : NULL);
-    specdec__pipe_drain(e);
-    if (e->member_count)
-        specdec__engine_draft(e);
-    specdec__engine_reserve(e);
-    if (e->member_count)
-        specdec__engine_run(e, start);
+    if (SPECDEC__PIPE && s.several)
+        specdec__pipe_begin(e, &s);
+    else
+        specdec__pipe_drain(e);
+    do {
+        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next(e, &s);
+        if (act == SPECDEC__STEP_DRAFT)
+            SPECDEC__PIPE && s.several ? specdec__pipe_draft(e, &s) : specdec__engine_fill_trees(e);
+        else if (act == SPECDEC__STEP_SEND)
+            SPECDEC__PIPE && s.several ? specdec__pipe_send(e->pipe, &s) : specdec__engine_send(e, &s);
+        else if (act == SPECDEC__STEP_TAKE)
+            SPECDEC__PIPE && s.several ? specdec__pipe_take(e, &s) : specdec__engine_take(e, &s);
+        else if (SPECDEC__PIPE && act == SPECDEC__STEP_WAIT)
+            specdec__pipe_wait(e->pipe, &s);
+    } while (act != SPECDEC__STEP_END);
     if (SPECDEC__PIPE && e->remote)
         e->remote->wait(e, NULL);
 }
@@ -35158,8 +35231,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     specdec__engine_gather(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
         specdec__engine_lead(e);
-        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
-            specdec__engine_turn(e, t, start);
+        specdec__engine_turn(e, t, start);
         if (!t && !e->member_count)
             return SPECDEC_DONE;
     }
@@ -37797,27 +37869,27 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The drafters that specdec__measure needs. */
+/* The part before that: the kernels. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
+                                                                 specdec__drafter *drafters, size_t *bytes,
+                                                                 specdec_error *error)
+{
+    specdec__kernels kernels;
+
+    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+}
+
+/* The part before that: the drafters. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
-                                                                  specdec__kernels *kernels, size_t *bytes,
-                                                                  specdec_error *error)
+                                                                  size_t *bytes, specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__measure(config, own, kernels, drafters, bytes, error);
+    return specdec__measure_kernels(config, own, drafters, bytes, error);
 }
 
-/* The table of kernels, in a frame of its own. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
-                                                               size_t *bytes, specdec_error *error)
-{
-    specdec__kernels kernels;
-
-    return specdec__measure_drafters(config, own, &kernels, bytes, error);
-}
-
-/* The others: one for each model that the engine opens, `left` of which have none yet. */
+/* The parts before these: one for each model that the engine opens, `left` of which have none yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
                                                                 int left, size_t *bytes, specdec_error *error)
 {
@@ -37826,7 +37898,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_co
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
     return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
-                    : specdec__measure_parts(config, own, bytes, error);
+                    : specdec__measure_drafters(config, own, bytes, error);
 }
 
 /* Whether an engine opens the model of a source: it is given, and not prepared. */
@@ -37886,7 +37958,8 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-static specdec_result specdec__call_open(specdec *t, specdec **opened)
+/* Opens an empty text, or a copy of this one. */
+static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
@@ -37894,12 +37967,8 @@ static specdec_result specdec__call_open(specdec *t, specdec **opened)
     if (!SPECDEC__STREAMS)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
-    *opened = specdec__engine_vacancy(t->engine);
-    if (!*opened)
-        return specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "all of the %d texts are open (config.texts)",
-                             t->engine->room.views);
-    specdec__engine_open(*opened);
-    return SPECDEC_OK;
+    *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
+    return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
@@ -37908,9 +37977,8 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
-    specdec__engine_copy(*fork, t);
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
 }
@@ -40077,7 +40145,7 @@ specdec_result specdec_open(specdec *t, specdec **opened)
 {
     if (opened)
         *opened = NULL;
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, opened)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, 0, opened)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_fork(specdec *t, specdec **fork)
