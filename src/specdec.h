@@ -96,7 +96,7 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words lookup load merge tokenize decode stop template template_run chat
+     >>text/ vocabulary unicode json words lookup load merge tokenize decode stop template template_run chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
@@ -149,6 +149,7 @@
 #include "model/gguf.h"
 #include "text/vocabulary.h"
 #include "text/unicode.h"
+#include "text/json.h"
 #include "text/words.h"
 #include "text/lookup.h"
 #include "text/load.h"
