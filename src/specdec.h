@@ -97,13 +97,14 @@
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words lookup load merge tokenize decode stop template template_run chat
+     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
      >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions fields save enter */
+         api api_model api_functions api_constraint fields save enter */
 
 #ifndef SPECDEC__ISA
 
@@ -160,6 +161,19 @@
 #include "text/template.h"
 #include "text/template_run.h"
 #include "text/chat.h"
+#include "constraint/automaton.h"
+#include "constraint/build.h"
+#include "constraint/expression.h"
+#include "constraint/finish.h"
+#include "constraint/gbnf.h"
+#include "constraint/strings.h"
+#include "constraint/numbers.h"
+#include "constraint/schema.h"
+#include "constraint/values.h"
+#include "constraint/objects.h"
+#include "constraint/compile.h"
+#include "constraint/trie.h"
+#include "constraint/mask.h"
 #include "model/model.h"
 #include "model/parts.h"
 #include "model/facts.h"
@@ -217,6 +231,7 @@
 #include "engine/api.h"
 #include "engine/api_model.h"
 #include "engine/api_functions.h"
+#include "engine/api_constraint.h"
 #include "engine/fields.h"
 #include "engine/save.h"
 #include "engine/enter.h"

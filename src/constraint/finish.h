@@ -1,0 +1,285 @@
+/* =====================================================================================================================
+ * >>constraint/finish: what follows from all rules: which match nothing, what they begin with, how deep they go.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "automaton.h"
+#include "build.h"
+#include "expression.h"
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453)
+
+/* Can a tree match the empty text? */
+static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
+{
+    const uint32_t *node = b->tree.data + tree;
+    uint32_t child = node[SPECDEC__TREE_CHILD];
+
+    if (!specdec__build_works(b, 1))
+        return 0;
+    switch (node[SPECDEC__TREE_KIND]) {
+    case SPECDEC__TREE_SET: return 0;
+    case SPECDEC__TREE_RULE: return b->nullable.data[node[SPECDEC__TREE_A]] != 0;
+    case SPECDEC__TREE_REPEAT: case SPECDEC__TREE_COUNTED: return !node[SPECDEC__TREE_A] || specdec__tree_nullable(b, child);
+    case SPECDEC__TREE_ALL:
+        for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+            if (!specdec__tree_nullable(b, child))
+                return 0;
+        return 1;
+    case SPECDEC__TREE_ANY:
+        for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+            if (specdec__tree_nullable(b, child))
+                return 1;
+        return 0;
+    default: return 1;
+    }
+}
+
+/* Which rules match the empty text. trees: (rules) 0 where a rule is built otherwise. */
+static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
+{
+    uint32_t i, changed = 1;
+
+    while (changed && !b->failed)
+        for (changed = 0, i = 0; i < trees->count && !b->failed; i++)
+            if (!b->nullable.data[i] && trees->data[i] && specdec__tree_nullable(b, trees->data[i]))
+                b->nullable.data[i] = changed = 1;
+}
+
+/* A rule that counts how often its body is repeated, behind the rule of the body. The body's first state, which nothing
+   leads back to, is copied: it must read something. */
+static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint32_t *node)
+{
+    const uint32_t body = b->rules.data[rule - 1];
+    const uint32_t least = b->nullable.data[rule - 1] ? 0 : node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
+    const uint32_t edges = SPECDEC__STATE_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
+    const uint32_t copy = specdec__build_state(b, 0, words);
+    const uint32_t start = specdec__build_state(b, SPECDEC__STATE_REPEAT, 5);
+    const uint32_t after = specdec__build_state(b, SPECDEC__STATE_AFTER_REPEAT, 5);
+    uint32_t i;
+
+    if (b->failed)
+        return;
+    memcpy(b->words + copy, b->words + body, (size_t)words * 4);
+    b->words[copy] &= ~SPECDEC__STATE_FINAL;
+    for (i = 0; i < 2; i++) {
+        uint32_t *record = b->words + (i ? after : start);
+
+        record[1] = copy;
+        record[2] = least;
+        record[3] = most;
+        record[4] = after;
+    }
+    b->rules.data[rule] = start;
+}
+
+/* Builds all rules that have trees. */
+static void specdec__build_rules(specdec__build *b, const specdec__vector *trees)
+{
+    uint32_t i;
+
+    specdec__build_nullable(b, trees);
+    for (i = 0; i < trees->count && !b->failed; i++) {
+        const uint32_t *node = b->tree.data + trees->data[i];
+
+        if (!trees->data[i] || b->rules.data[i])
+            continue;
+        if (node[SPECDEC__TREE_KIND] == SPECDEC__TREE_COUNTED)
+            specdec__build_counter(b, i, node);
+        else
+            specdec__build_expression(b, i, trees->data[i]);
+    }
+}
+
+/* ---- Need: levels of the stack, above the state's own, until the end of its rule. */
+
+static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *object)
+{
+    const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
+    uint32_t i, need = 0, required = 0;
+
+    for (i = first[0]; i < count; i = first[i + 1], required++) {
+        const uint32_t one = SPECDEC__STATE_NEED(b->words[first[count + 1 + i]]);
+        need = need > one ? need : one;
+    }
+    if (object[SPECDEC__OBJECT_LEAST] > required) {
+        if (object[SPECDEC__OBJECT_OTHER]) {
+            const uint32_t one = SPECDEC__STATE_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
+            need = need > one ? need : one < 1 ? 1 : one;
+        } else {
+            for (i = 0; i < count; i++) {
+                const uint32_t one = SPECDEC__STATE_NEED(b->words[first[count + 1 + i]]);
+                need = need > one ? need : one;
+            }
+            if (object[SPECDEC__OBJECT_LEAST] > count)
+                need = 255;
+        }
+    }
+    if (required > object[SPECDEC__OBJECT_MOST])
+        need = 255;
+    return need < 254 ? need + 1 : 255;
+}
+
+static uint32_t specdec__need_rule(const specdec__build *b, uint32_t rule)
+{
+    return SPECDEC__STATE_NEED(b->words[b->rules.data[rule]]);
+}
+
+static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *array)
+{
+    uint32_t i, need = 0;
+
+    if (!array[SPECDEC__ARRAY_LEAST])
+        return 0;
+    for (i = 0; i < array[SPECDEC__ARRAY_LEAST] && i <= array[SPECDEC__ARRAY_COUNT]; i++) {
+        const uint32_t rule = specdec__array_rule(array, i), one = rule == UINT32_MAX ? 255 : specdec__need_rule(b, rule);
+        need = need > one ? need : one;
+    }
+    return need < 254 ? need + 1 : 255;
+}
+
+static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *record)
+{
+    const uint32_t edges = SPECDEC__STATE_EDGES(record[0]);
+    uint32_t i, need = record[0] & SPECDEC__STATE_FINAL ? 0 : 255;
+
+    for (i = 0; i < edges && need; i++) {
+        const uint32_t one = SPECDEC__STATE_NEED(b->words[record[3 + 2 * i]]);
+        need = need < one ? need : one;
+    }
+    for (i = 0; i < record[1] && need; i++) {
+        const uint32_t *call = record + 2 + 2 * (edges + i);
+        uint32_t one = specdec__need_rule(b, call[0]);
+
+        if (call[1]) {
+            const uint32_t behind = SPECDEC__STATE_NEED(b->words[call[1]]);
+
+            one = one < 254 ? one + 1 : 255;
+            one = one > behind ? one : behind;
+        }
+        need = need < one ? need : one;
+    }
+    return need;
+}
+
+static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
+{
+    const uint32_t *record = b->words + state;
+    uint32_t need;
+
+    switch (SPECDEC__STATE_KIND(record[0])) {
+    case SPECDEC__STATE_PLAIN: return specdec__need_plain(b, record);
+    case SPECDEC__STATE_SET: return SPECDEC__STATE_NEED(b->words[record[1]]);
+    case SPECDEC__STATE_OBJECT: return specdec__need_object(b, b->words + record[1]);
+    case SPECDEC__STATE_ARRAY: return specdec__need_array(b, b->words + record[1]);
+    case SPECDEC__STATE_REPEAT:
+        need = SPECDEC__STATE_NEED(b->words[record[1]]);
+        return !record[2] ? 0 : need < 254 ? need + 1 : 255;
+    default: return 0; /* nothing leads there that has no room to end */
+    }
+}
+
+/* The least needs that agree with each other, from above. */
+static void specdec__build_needs(specdec__build *b)
+{
+    uint32_t i, changed = 1;
+
+    for (i = 0; i < b->states.count; i++)
+        b->words[b->states.data[i]] |= 255u << 8;
+    while (changed && specdec__build_works(b, b->states.count))
+        for (changed = 0, i = b->states.count; i-- > 0;) {
+            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__STATE_NEED(*header), now;
+
+            if (!need || (now = specdec__need_of(b, b->states.data[i])) >= need)
+                continue;
+            *header = (*header & ~(255u << 8)) | now << 8;
+            changed = 1;
+        }
+}
+
+/* ---- First bytes of rules. */
+
+/* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
+static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
+{
+    const uint32_t *record = b->words + state, kind = SPECDEC__STATE_KIND(record[0]);
+    const uint32_t edges = SPECDEC__STATE_EDGES(record[0]);
+    uint32_t before[8], i, j;
+
+    memcpy(before, out->first, sizeof before);
+    if (kind == SPECDEC__STATE_PLAIN) {
+        for (i = 0; i < edges; i++)
+            for (j = record[2 + 2 * i] & 255; j <= record[2 + 2 * i] >> 8; j++)
+                out->first[j >> 5] |= 1u << (j & 31);
+        for (i = 0; i < record[1]; i++)
+            for (j = 0; j < 8; j++)
+                out->first[j] |= rules[record[2 + 2 * (edges + i)]].first[j];
+    } else if (kind == SPECDEC__STATE_REPEAT) {
+        return specdec__first_of(b, rules, record[1], out);
+    } else {
+        memset(out->first, 255, sizeof out->first); /* the state behind a bracket: not the first one of a rule */
+    }
+    return memcmp(before, out->first, sizeof before) != 0;
+}
+
+/* Puts header, rules and words together at the front of the block. Returns 0 when it failed. */
+static int specdec__build_finish(specdec__build *b, uint32_t root, int free_space)
+{
+    const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
+    specdec_constraint *c = (specdec_constraint *)(void *)b->base;
+    specdec__rule *rules;
+    uint32_t i, changed = 1;
+
+    specdec__build_tails(b);
+    specdec__build_needs(b);
+    rules = (specdec__rule *)(void *)specdec__build_scratch(b, size / 4);
+    if (b->failed)
+        return 0;
+    memset(rules, 0, size);
+    while (changed && specdec__build_works(b, b->rules.count))
+        for (changed = 0, i = b->rules.count; i-- > 0;) {
+            rules[i].start = b->rules.data[i];
+            rules[i].need = specdec__need_rule(b, i);
+            changed |= (uint32_t)specdec__first_of(b, rules, rules[i].start, &rules[i]);
+        }
+    if (!b->failed && specdec__need_rule(b, root) > SPECDEC__STACK_HEIGHT)
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_rule(b, root) == 255 ? "nothing matches it"
+                                                                                        : "it is nested too deeply");
+    if ((size_t)((unsigned char *)(b->words + b->word_count) - b->base) + size > b->back)
+        specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
+    if (b->failed)
+        return 0;
+    memmove(b->base + header + size, b->words, (size_t)b->word_count * 4);
+    memcpy(b->base + header, rules, size);
+    memset(c, 0, header);
+    c->magic = SPECDEC__CONSTRAINT_MAGIC;
+    c->bytes = header + size + (size_t)b->word_count * 4;
+    c->rules = b->rules.count;
+    c->words = b->word_count;
+    c->root = root;
+    c->free_space = (uint32_t)free_space;
+    c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
+    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 4 * sizeof c->rules);
+    return 1;
+}
+
+/* Begins to build in a block. Returns 0 when that is too small for anything. */
+static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
+{
+    memset(b, 0, sizeof *b);
+    if (!memory || bytes < sizeof(specdec_constraint) + 4096)
+        return specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
+    b->base = (unsigned char *)memory;
+    b->size = bytes;
+    b->back = bytes & ~(size_t)7;
+    b->words = (uint32_t *)(void *)(b->base + sizeof(specdec_constraint));
+    specdec__build_words(b, 2); /* state 0 is none */
+    specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
+    specdec__vector_add(b, &b->ranges, 2);
+    return !b->failed;
+}
+
+SPECDEC__FOR_SPEED
