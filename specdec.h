@@ -1093,8 +1093,8 @@ SPECDEC_DEF specdec_result specdec_constraint_init(const specdec_constraint **co
 SPECDEC_DEF size_t specdec_constraint_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF uint64_t specdec_constraint_hash(const specdec_constraint *constraint);
 
-/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is as
-   good. NULL when that is too small. */
+/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is
+   as good. NULL when that is too small. */
 SPECDEC_DEF size_t specdec_constraint_state_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory,
                                                                size_t bytes);
@@ -1125,9 +1125,9 @@ SPECDEC_DEF specdec_result specdec_token_trie_needed(const specdec_model *model,
 SPECDEC_DEF specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model,
                                                    void *memory, size_t bytes, specdec_error *error);
 
-/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where it
-   is whole. Control tokens and those without bytes may not. Needs memory of specdec_constraint_mask_memory bytes (8-byte
-   aligned) for the call. Returns 0 when that is too little. */
+/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where
+   it is whole. Control tokens and those without bytes may not, nor those above 255 bytes. Needs memory of
+   specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
 SPECDEC_DEF size_t specdec_constraint_mask_memory(const specdec_constraint *constraint);
 SPECDEC_DEF int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                         const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes);
@@ -18675,9 +18675,11 @@ enum {
 
 #define SPECDEC__STATE_FINAL 16u   /* the rule may end here */
 #define SPECDEC__STATE_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
-#define SPECDEC__STATE_STRINGS 64u /* AFTER_REPEAT, REPEAT: the same, counted: the body is one character of a string */
+#define SPECDEC__STATE_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
+                                     front of all these: an edge for the quote, perhaps, and one call */
 #define SPECDEC__STATE_KIND(header) ((header) & 15u)
-#define SPECDEC__STATE_NEED(header) ((header) >> 8 & 255u) /* levels of the stack that it takes to end; 255: it cannot */
+/* Levels of the stack that it takes to end; 255: it cannot. */
+#define SPECDEC__STATE_NEED(header) ((header) >> 8 & 255u)
 #define SPECDEC__STATE_EDGES(header) ((header) >> 16)
 
 /* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
@@ -18808,6 +18810,27 @@ static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t
     m->items[m->item_count++].node = node;
 }
 
+/* Does a state go on with the node that led to it? */
+SPECDEC__INLINE int specdec__state_keeps(uint32_t header)
+{
+    const uint32_t kind = SPECDEC__STATE_KIND(header);
+
+    return kind == SPECDEC__STATE_AFTER_MEMBER || kind == SPECDEC__STATE_AFTER_ITEM ||
+           kind == SPECDEC__STATE_AFTER_REPEAT;
+}
+
+/* Is a rule over in this state, whatever follows? */
+SPECDEC__INLINE int specdec__state_over(const uint32_t *record)
+{
+    return (record[0] & ~(255u << 8)) == (SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL) && !record[1];
+}
+
+/* Do only bytes lead on from this state? */
+SPECDEC__INLINE int specdec__state_alone(const uint32_t *record)
+{
+    return SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !(record[0] & SPECDEC__STATE_FINAL);
+}
+
 /* A thread behind the byte of a step, unless the stack is too high for it to end. */
 static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_t node)
 {
@@ -18815,6 +18838,12 @@ static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_
 
     if (specdec__machine_height(m, node) + SPECDEC__STATE_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
+    while (node && specdec__state_over(m->words + state)) {
+        const specdec__stack_node *top = specdec__machine_node(m, node);
+
+        state = top->back;
+        node = specdec__state_keeps(m->words[state]) ? node : top->parent;
+    }
     for (i = 0; i < m->out_count; i++)
         if (m->out[i].state == state && m->out[i].node == node)
             return;
@@ -18830,14 +18859,11 @@ static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_
 static int specdec__machine_return(specdec__machine *m, uint32_t node)
 {
     const specdec__stack_node *top;
-    uint32_t kind;
 
     if (!node)
         return 0;
     top = specdec__machine_node(m, node);
-    kind = SPECDEC__STATE_KIND(m->words[top->back]);
-    specdec__machine_visit(m, top->back, kind == SPECDEC__STATE_AFTER_MEMBER || kind == SPECDEC__STATE_AFTER_ITEM ||
-                                         kind == SPECDEC__STATE_AFTER_REPEAT ? node : top->parent);
+    specdec__machine_visit(m, top->back, specdec__state_keeps(m->words[top->back]) ? node : top->parent);
     return 1;
 }
 
@@ -18904,7 +18930,8 @@ static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint
     const uint32_t *record = m->words + key, *object = m->words + record[1];
     const uint32_t counter = node ? specdec__machine_node(m, node)->counter : 0;
     const uint32_t height = specdec__machine_height(m, node);
-    const uint32_t *leaves = object + SPECDEC__OBJECT_WORDS + 2 * object[SPECDEC__OBJECT_COUNT] + 1 + (record[2] & 0xffff);
+    const uint32_t first = SPECDEC__OBJECT_WORDS + 2 * object[SPECDEC__OBJECT_COUNT] + 1 + (record[2] & 0xffff);
+    const uint32_t *leaves = object + first;
     uint32_t i, count = record[2] >> 16;
 
     for (i = 0; i < count; i++)
@@ -19140,7 +19167,8 @@ static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state 
     state->dropped |= m->dropped;
 }
 
-static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c, const specdec_constraint_state *state)
+static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c,
+                                   const specdec_constraint_state *state)
 {
     memset(m, 0, sizeof *m);
     m->constraint = c;
@@ -19189,14 +19217,16 @@ static int specdec__state_advance(const specdec_constraint *c, specdec_constrain
     if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !(record[0] & SPECDEC__STATE_FINAL)) {
+        if (specdec__state_alone(record)) {
             const uint32_t *edge = specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
             if (!edge || height + SPECDEC__STATE_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            state->thread[0].state = edge[1];
-            return 1;
+            if (!node || !specdec__state_over(words + edge[1])) {
+                state->thread[0].state = edge[1];
+                return 1;
+            }
         }
     }
     specdec__machine_begin(&m, c, state);
@@ -19211,7 +19241,7 @@ static int specdec__state_advance(const specdec_constraint *c, specdec_constrain
     return 1;
 }
 
-static void specdec__state_begin(const specdec_constraint *c, specdec_constraint_state *state)
+static SPECDEC__UNUSED void specdec__state_begin(const specdec_constraint *c, specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
     state->threads = state->nodes = 1;
@@ -19281,7 +19311,9 @@ enum {
 
 /* A tree's node: kind; first child; next sibling; two numbers: ranges and their count, least and most, a rule. The
    children of ALL are in reverse order. */
-enum { SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS };
+enum {
+    SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS
+};
 
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
@@ -19829,8 +19861,9 @@ static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t
     for (i = from; i < from + count && specdec__build_works(b, 1); i++) {
         const uint32_t *node = b->nfa.data + d->members.data[i];
 
-        if ((node[0] & 255) == type && (type == SPECDEC__NFA_CALL ? node[2] == what
-                                                                  : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16))
+        if ((node[0] & 255) != type)
+            continue;
+        if (type == SPECDEC__NFA_CALL ? node[2] == what : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16)
             specdec__dfa_close(b, d, node[1], 0, 0);
     }
     return specdec__dfa_state(b, d, 0);
@@ -19893,7 +19926,8 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
 /* The product of two DFAs without calls. Pairs of states are the members of its sets. */
-static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y, int how)
+static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
+                                int how)
 {
     unsigned char border[257];
     uint32_t i, state, c;
@@ -20142,7 +20176,9 @@ static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
 
 static int specdec__hex_digit(int c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    const int small = c | 32;
+
+    return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
 /* A number of so many hexadecimal digits. */
@@ -20305,6 +20341,7 @@ static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specde
 static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t from = b->ranges.count, c = specdec__source_character(b, s);
+    uint32_t escaped;
 
     if (c == '(') {
         uint32_t tree;
@@ -20344,8 +20381,8 @@ static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specd
             s->at++;
             return specdec__tree_set(b, from);
         }
-        return specdec__tree_character(b, 0, 0) ? (b->ranges.data[from] = b->ranges.data[from + 1] =
-                                                   specdec__regex_escape(b, s), b->tree.count - SPECDEC__TREE_WORDS) : 0;
+        escaped = specdec__regex_escape(b, s);
+        return specdec__tree_character(b, escaped, escaped);
     }
     return specdec__tree_character(b, c, c);
 }
@@ -20483,7 +20520,8 @@ static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
     switch (node[SPECDEC__TREE_KIND]) {
     case SPECDEC__TREE_SET: return 0;
     case SPECDEC__TREE_RULE: return b->nullable.data[node[SPECDEC__TREE_A]] != 0;
-    case SPECDEC__TREE_REPEAT: case SPECDEC__TREE_COUNTED: return !node[SPECDEC__TREE_A] || specdec__tree_nullable(b, child);
+    case SPECDEC__TREE_REPEAT: case SPECDEC__TREE_COUNTED:
+        return !node[SPECDEC__TREE_A] || specdec__tree_nullable(b, child);
     case SPECDEC__TREE_ALL:
         for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
             if (!specdec__tree_nullable(b, child))
@@ -20595,7 +20633,9 @@ static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *arr
     if (!array[SPECDEC__ARRAY_LEAST])
         return 0;
     for (i = 0; i < array[SPECDEC__ARRAY_LEAST] && i <= array[SPECDEC__ARRAY_COUNT]; i++) {
-        const uint32_t rule = specdec__array_rule(array, i), one = rule == UINT32_MAX ? 255 : specdec__need_rule(b, rule);
+        const uint32_t rule = specdec__array_rule(array, i);
+        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_rule(b, rule);
+
         need = need > one ? need : one;
     }
     return need < 254 ? need + 1 : 255;
@@ -21025,8 +21065,7 @@ static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vec
     return !last;
 }
 
-/* Where a rule begins with itself, before it reads anything: the rule's name, or UINT32_MAX. Depth-first, with a stack of
-   its own. */
+/* Refuses a rule that begins with itself before it reads anything. Depth-first, with a stack of its own. */
 static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;
@@ -21254,8 +21293,8 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
 static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
-        "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7]"
-        "[0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}))";
+        "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
+        "|[dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}))";
     specdec__source s;
     specdec__vector none;
     uint32_t tree, all, end, ends[1], rule, start, i;
@@ -21302,7 +21341,8 @@ static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint
     const uint32_t start = specdec__build_state(b, SPECDEC__STATE_REPEAT | SPECDEC__STATE_STRINGS, 5);
     const uint32_t after = specdec__build_state(b, SPECDEC__STATE_AFTER_REPEAT | SPECDEC__STATE_STRINGS, 5);
     const uint32_t last = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_state(b, SPECDEC__STATE_PLAIN | (least ? 0u : 1u) << 16, least ? 4 : 6);
+    const uint32_t inside = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_STRINGS |
+                                                     (least ? 0u : 1u) << 16, least ? 4 : 6);
     const uint32_t quote = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 
@@ -21408,7 +21448,9 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
     if (a->whole != c->whole)
         return a->whole > c->whole ? sign : -sign;
     for (i = 0; !order && (i < a->whole + a->fraction || i < c->whole + c->fraction); i++) {
-        const int one = i < a->whole + a->fraction ? a->digits[i] : '0', two = i < c->whole + c->fraction ? c->digits[i] : '0';
+        const int one = i < a->whole + a->fraction ? a->digits[i] : '0';
+        const int two = i < c->whole + c->fraction ? c->digits[i] : '0';
+
         order = one > two ? sign : one < two ? -sign : 0;
     }
     return order;
@@ -21570,11 +21612,10 @@ static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__
 
 #define SPECDEC__MULTIPLE_MOST 2000
 
-/* Multiples of unit * 10^-places, without exponent: states are remainders, with the digits behind the point. A state's
-   number is 4 + remainder + unit * places so far; the first three are the beginning, a sign, a zero. */
+/* Multiples of unit * 10^-places, without exponent. States: 1 begin, 2 behind the sign, 3 a whole 0; from 4 on the
+   remainder of the whole part; then, for each number of digits behind the point, the remainder of all; then zeros. */
 static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
-    /* States: 1 begin, 2 behind the sign, 3 a whole 0, 4.. whole, then 0..places digits behind the point, then zeros. */
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
     unsigned char border[257];
     uint32_t i, k, digit, scale;
@@ -21679,7 +21720,8 @@ static const struct specdec__keyword {
     {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
     {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
     {"additionalItems", SPECDEC__KEY_BESIDE, SPECDEC__TYPE_ARRAY},
-    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY}, {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
     {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
     {"contains", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
     {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
@@ -21863,7 +21905,8 @@ static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
         while (specdec__schema_each(s, node, &at) && !s->b->failed)
             all |= specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING
                        ? specdec__schema_types(s, at)
-                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
+                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT,
+                                                        "a type that is not known");
         return all;
     }
     for (i = 0; i < 8; i++)
@@ -21875,7 +21918,8 @@ static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
 /* ---- References. */
 
 /* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. Returns 0 when it leads nowhere. */
-static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size, int *found)
+static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
+                                        int *found)
 {
     char name[512];
 
@@ -21987,7 +22031,8 @@ static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
 
             if (id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#')
                 base = at;
-        } else if (specdec__schema_node(s, at)->next <= node && specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
+        } else if (specdec__schema_node(s, at)->next <= node &&
+                   specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
             at = specdec__schema_node(s, at)->next - 1; /* what does not hold the node is passed over */
         }
     return base;
@@ -22492,7 +22537,8 @@ static int specdec__schema_requires(specdec__schema *s, uint32_t node, uint32_t 
 /* Does one of two schemas require a member that the other one does not have? */
 static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
 {
-    const uint32_t other = specdec__schema_get(s, c, "additionalProperties"), list = specdec__schema_get(s, a, "required");
+    const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
+    const uint32_t list = specdec__schema_get(s, a, "required");
     const uint32_t properties = specdec__schema_get(s, c, "properties");
     uint32_t at = 0;
 
@@ -22607,8 +22653,8 @@ static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t
     return state;
 }
 
-/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end is
-   the end of this one). */
+/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end
+   is the end of this one). */
 static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
@@ -22711,7 +22757,8 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
         if (i == SPECDEC__COUNT(specdec__formats))
             return 0;
         if (!specdec__formats[i].expression)
-            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
+            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
+                                                  "it is not supported");
         source.text = (const unsigned char *)specdec__formats[i].expression;
         source.size = strlen(specdec__formats[i].expression);
     }
@@ -22923,9 +22970,10 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
     if (flag) /* draft 4: it belongs to minimum */
         return 0;
     if (d) {
-        const int at_least = (fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE) != (fact->more != 0);
+        const int lower = fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE;
+        const int negated = fact->more != 0;
 
-        specdec__schema_side(s, d, fact->node, at_least, strict != (fact->more != 0));
+        specdec__schema_side(s, d, fact->node, lower != negated, strict != negated);
     }
     return 1;
 }
@@ -23020,7 +23068,8 @@ static void specdec__schema_arrays(specdec__schema *s)
             uint32_t first, rest;
 
             specdec__schema_items(s, fact.owner, &first, &rest);
-            prefix = first && specdec__schema_node(s, first)->count > prefix ? specdec__schema_node(s, first)->count : prefix;
+            if (first && specdec__schema_node(s, first)->count > prefix)
+                prefix = specdec__schema_node(s, first)->count;
         } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
             const uint32_t count = specdec__schema_count(s, &fact);
 
@@ -23064,6 +23113,7 @@ static void specdec__schema_arrays(specdec__schema *s)
 /* Does a listed value obey the other facts of its shape? */
 static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
 {
+    static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
     const uint32_t type = specdec__schema_type_of(s, node);
     uint32_t i, length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at;
     specdec__dfa d;
@@ -23072,7 +23122,7 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_parse(s->b, &d, "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?", 30))
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_parse(s->b, &d, any_number, sizeof any_number - 1))
         return 0;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
         const specdec__fact fact = specdec__schema_at(&s->facts, i);
@@ -23093,7 +23143,8 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
             if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
                 return 0;
         } else if (type >= SPECDEC__TYPE_ARRAY &&
-                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS && fact.kind <= SPECDEC__KEY_UNIQUE) ||
+                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
+                     fact.kind <= SPECDEC__KEY_UNIQUE) ||
                     (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
             specdec__schema_fail(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
                                  "it lists arrays or objects beside keywords for these");
@@ -23276,7 +23327,8 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_string_fact(s, &fact, d, &any, length);
         } else if (key->types & SPECDEC__TYPE_STRING) {
-            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED, "a keyword in it is not supported");
+            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
+                                 "a keyword in it is not supported");
         }
     }
     length[2] = 0;
@@ -23457,8 +23509,8 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
     return specdec__schema_rule(s, term, count);
 }
 
-/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a state
-   without an end. */
+/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a
+   state without an end. */
 static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__STATE_PLAIN, 2)
@@ -23472,8 +23524,8 @@ static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_
     return state;
 }
 
-/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their first
-   byte on. */
+/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their
+   first byte on. */
 static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, specdec__dfa *d, uint32_t **place)
 {
     specdec__build *b = s->b;
@@ -23488,7 +23540,9 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
         *place = s->body_place;
         return rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
     }
-    if (!specdec__strings_length(b, d, 0, UINT32_MAX) || (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0)))
+    if (!specdec__strings_length(b, d, 0, UINT32_MAX))
+        return 0;
+    if (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0))
         return 0;
     for (i = 0; i < m->names.count && !b->failed; i++) { /* those that are listed are read elsewhere */
         if (specdec__schema_listed(s, &listed, m->names.data[i], 0))
@@ -23571,12 +23625,14 @@ static void specdec__members_tree(specdec__schema *s, const specdec__members *m,
                 tree->data[at + SPECDEC__BRANCH_END] = i + 1;
                 break;
             }
-            for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+            child = tree->data[at + SPECDEC__BRANCH_CHILD];
+            for (; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
                 last = child;
             if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
                 const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
 
-                child = specdec__members_branch(s, tree, text[k], i, from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                child = specdec__members_branch(s, tree, text[k], i,
+                                                from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
                 if (s->b->failed)
                     return;
                 tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
@@ -24050,8 +24106,8 @@ static specdec_result specdec__compile_path(const specdec__schema *s, specdec_er
 }
 
 /* Compiles; why it failed is in error. */
-static specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source, void *memory,
-                                       size_t bytes, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source, void *memory,
+                                                       size_t bytes, specdec_error *error)
 {
     const unsigned char *text = (const unsigned char *)source->text;
     const size_t size = !text ? 0 : source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
@@ -24098,10 +24154,11 @@ SPECDEC__FOR_SIZE
    begin at first, those that end in it come first. */
 typedef struct specdec__trie_node {
     uint32_t next_byte; /* next << 8 | byte */
-    uint32_t first_flag; /* first << 8 | SPECDEC__TRIE_PLAIN */
+    uint32_t first_flag; /* first << 8 | bytes of the longest way down, 127: or more | SPECDEC__TRIE_PLAIN */
 } specdec__trie_node;
 
-#define SPECDEC__TRIE_PLAIN 1u /* below, all tokens go on with whole characters that need no escape in a JSON string */
+/* Below, all tokens go on with whole characters that need no escape in a JSON string. */
+#define SPECDEC__TRIE_PLAIN 128u
 
 /* A tree over the ends of tokens, from a place of each on. */
 typedef struct specdec__trie_tree {
@@ -24120,7 +24177,7 @@ struct specdec_token_trie {
     uint32_t *plain;           /* (words) tokens of characters that need none, only */
     uint32_t *by_length;       /* (plain_count) these, in order of their characters */
     uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* first with so many characters */
-    uint32_t plain_count;
+    uint32_t plain_count, rest_longest; /* bytes of the longest entry of `rest` */
     unsigned char *characters; /* (tokens) plain ones in front of the first that is not */
     unsigned char lengths[SPECDEC__TRIE_LONGEST + 1]; /* which numbers of these tokens in `rest` have */
     /* while it is made: */
@@ -24238,8 +24295,13 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
                 at += size ? size : 1;
                 from = size ? from : at;
             }
-            for (k = 0; k <= depth && k < from; k++)
-                tree->nodes[path[k]].first_flag &= ~SPECDEC__TRIE_PLAIN;
+            for (k = 0; k <= depth; k++) {
+                uint32_t *flags = &tree->nodes[path[k]].first_flag, height = depth - k < 127 ? depth - k : 127;
+
+                *flags = (*flags & 127) < height ? (*flags & ~127u) | height : *flags;
+                if (k < from)
+                    *flags &= ~SPECDEC__TRIE_PLAIN;
+            }
         }
     }
 }
@@ -24305,9 +24367,10 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
             t->plain[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
-        } else {
+        } else if (text[at] >= 0x20) { /* control characters never stand in a string */
             t->rest.tokens[t->rest.entries++] = id;
             t->lengths[characters] = 1;
+            t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
         }
     }
     for (i = 0; i <= SPECDEC__TRIE_LONGEST; i++) {
@@ -24320,7 +24383,7 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
 }
 
 /* Makes the trees. arena: counts, or has the memory. */
-static void specdec__trie_make(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
+static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;
 
@@ -24468,8 +24531,8 @@ SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uin
     }
 }
 
-/* Is a level's only thread where every plain character may follow, as many as a token can have? */
-SPECDEC__INLINE int specdec__mask_in_string(const specdec__mask_walk *w, const specdec__thread *at)
+/* Is a thread where so many plain characters may follow? */
+SPECDEC__INLINE int specdec__mask_in_string(const specdec__mask_walk *w, const specdec__thread *at, uint32_t height)
 {
     const uint32_t *record = w->m.words + at->state;
 
@@ -24478,11 +24541,27 @@ SPECDEC__INLINE int specdec__mask_in_string(const specdec__mask_walk *w, const s
     if (!(record[0] & SPECDEC__STATE_STRINGS) || SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_AFTER_REPEAT)
         return 0;
     return record[3] == UINT32_MAX ||
-           record[3] - specdec__machine_node(&w->m, at->node)->counter > SPECDEC__TRIE_LONGEST;
+           (height < 127 && record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
 }
 
-/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX: there
-   is no memory. */
+/* A plain character in a string that is counted: one more, as what the machine would do. */
+static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state;
+    const specdec__stack_node node = *specdec__machine_node(m, at->node);
+
+    if (node.counter >= record[3])
+        return 0;
+    m->fresh_from = m->fresh_count;
+    m->out->state = at->state;
+    m->out->node = specdec__machine_push(m, node.back, record[3] == UINT32_MAX && node.counter >= record[2]
+                                                           ? node.counter : node.counter + 1, node.parent);
+    return 1;
+}
+
+/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX:
+   there is no memory. */
 SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__thread *threads = w->threads + level->from;
@@ -24492,20 +24571,27 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
     if (level->count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !(record[0] & SPECDEC__STATE_FINAL)) {
+        if (specdec__state_alone(record)) {
             const uint32_t *edge = specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
 
             if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__STATE_NEED(m->words[edge[1]]) >
                              SPECDEC__STACK_HEIGHT)
                 return 0;
-            m->out->state = edge[1];
-            m->out->node = threads->node;
-            return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
+            if (!threads->node || !specdec__state_over(m->words + edge[1])) {
+                m->out->state = edge[1];
+                m->out->node = threads->node;
+                return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
+            }
         }
     }
     if (level->from + level->count + SPECDEC__THREADS > SPECDEC__MASK_THREADS ||
         m->fresh_count + SPECDEC__STACK_NEW > SPECDEC__MASK_FRESH)
         return UINT32_MAX;
+    if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+        m->words[threads->state] & SPECDEC__STATE_STRINGS &&
+        SPECDEC__STATE_KIND(m->words[threads->state]) == SPECDEC__STATE_AFTER_REPEAT &&
+        m->old_count + m->fresh_count < SPECDEC__STACK_NODES)
+        return specdec__mask_character(w, threads);
     specdec__machine_step(m, threads, level->count, byte);
     if (m->old_count + m->fresh_count > SPECDEC__STACK_NODES)
         specdec__machine_fit(m, w->live);
@@ -24543,7 +24629,6 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         }
         w->m.fresh_count = level->fresh;
         if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-            specdec__mask_in_string(w, w->threads + level->from) &&
             w->m.words[w->threads[level->from].state] & SPECDEC__STATE_STRING) {
             if (nodes[i].first_flag & SPECDEC__TRIE_PLAIN) {
                 specdec__mask_add(w, first, nodes[next].first_flag >> 8);
@@ -24565,7 +24650,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
             continue;
         }
         if (nodes[i].first_flag & SPECDEC__TRIE_PLAIN && count == 1 &&
-            specdec__mask_in_string(w, w->threads + level->from + level->count)) {
+            specdec__mask_in_string(w, w->threads + level->from + level->count, nodes[i].first_flag & 127)) {
             specdec__mask_add(w, first, nodes[next].first_flag >> 8);
             i = next;
             continue;
@@ -24609,37 +24694,53 @@ static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
 }
 
 /* The mask of a thread inside a string that has limits: entries are grouped by the characters in front of them that
-   lead to the same. */
+   lead to the same. In front of the first character the stack is made as that one would make it. */
 static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
 {
-    const specdec__stack_node node = w->state->node[at->node];
-    const uint32_t *record = w->m.words + at->state;
-    const uint32_t least = record[2], most = record[3], done = node.counter;
-    uint32_t p, last = 0;
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+    const int begins = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN;
+    const uint32_t after = begins ? m->words[m->rules[call[0]].start + 4] : at->state;
+    const uint32_t least = m->words[after + 2], most = m->words[after + 3];
+    uint32_t p, last = 0, done = 0, parent;
 
+    m->fresh_count = m->fresh_from = 0;
+    if (begins) {
+        parent = specdec__machine_push(m, call[1], 0, at->node);
+        if (parent == UINT32_MAX)
+            return;
+    } else {
+        parent = w->state->node[at->node].parent;
+        done = w->state->node[at->node].counter;
+    }
     specdec__mask_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
     for (p = 0; p <= SPECDEC__TRIE_LONGEST && (most == UINT32_MAX || done + p <= most); p = last + 1) {
         uint32_t any = w->trie->lengths[p];
 
         last = p;
-        if (done + p >= least && (most == UINT32_MAX || most - done - p > 2 * SPECDEC__TRIE_LONGEST)) {
+        if (done + p >= least &&
+            (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
             last = SPECDEC__TRIE_LONGEST; /* no limit is near, whatever comes */
+            any = 1;
+        } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
+            last = most - done - w->trie->rest_longest - 1;
             any = 1;
         }
         if (!any)
             continue;
         w->low = p;
         w->high = last;
-        w->m.fresh_count = 1;
-        w->fresh[0] = node;
-        w->fresh[0].counter = most == UINT32_MAX && done + p > least ? (done > least ? done : least) : done + p;
-        w->threads[0].state = at->state;
-        w->threads[0].node = w->m.old_count;
+        m->fresh_count = m->fresh_from = begins ? 1 : 0;
+        w->threads[0].state = after;
+        w->threads[0].node = specdec__machine_push(m, after, most == UINT32_MAX && done + p > least
+                                                                 ? (done > least ? done : least) : done + p, parent);
+        if (w->threads[0].node == UINT32_MAX)
+            return;
         w->levels[0].from = 0;
         w->levels[0].count = 1;
         specdec__mask_down(w, &w->trie->rest);
     }
-    w->m.fresh_count = 0;
+    m->fresh_count = 0;
 }
 
 /* Walks a tree with these threads. */
@@ -24672,7 +24773,7 @@ static void specdec__mask_fill(specdec__mask_walk *w)
             if (header & SPECDEC__STATE_STRING) {
                 specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
                 specdec__mask_walk_with(w, at, 1, &w->trie->rest);
-            } else if (header & SPECDEC__STATE_STRINGS && SPECDEC__STATE_KIND(header) == SPECDEC__STATE_AFTER_REPEAT) {
+            } else if (header & SPECDEC__STATE_STRINGS && SPECDEC__STATE_KIND(header) != SPECDEC__STATE_REPEAT) {
                 specdec__mask_counted(w, at);
             } else {
                 others[count++] = *at;
@@ -24692,8 +24793,8 @@ static void specdec__mask_fill(specdec__mask_walk *w)
 }
 
 /* The mask of a state. memory: sizeof(specdec__mask_walk) */
-static void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
-                               const specdec_token_trie *trie, uint32_t *mask, void *memory)
+static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
+                                               const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {
     specdec__mask_walk *w = (specdec__mask_walk *)memory;
     const specdec__vocab *v = trie->vocab;

@@ -985,8 +985,8 @@ SPECDEC_DEF specdec_result specdec_constraint_init(const specdec_constraint **co
 SPECDEC_DEF size_t specdec_constraint_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF uint64_t specdec_constraint_hash(const specdec_constraint *constraint);
 
-/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is as
-   good. NULL when that is too small. */
+/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is
+   as good. NULL when that is too small. */
 SPECDEC_DEF size_t specdec_constraint_state_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory,
                                                                size_t bytes);
@@ -1017,9 +1017,9 @@ SPECDEC_DEF specdec_result specdec_token_trie_needed(const specdec_model *model,
 SPECDEC_DEF specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model,
                                                    void *memory, size_t bytes, specdec_error *error);
 
-/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where it
-   is whole. Control tokens and those without bytes may not. Needs memory of specdec_constraint_mask_memory bytes (8-byte
-   aligned) for the call. Returns 0 when that is too little. */
+/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where
+   it is whole. Control tokens and those without bytes may not, nor those above 255 bytes. Needs memory of
+   specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
 SPECDEC_DEF size_t specdec_constraint_mask_memory(const specdec_constraint *constraint);
 SPECDEC_DEF int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                         const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes);

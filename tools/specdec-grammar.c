@@ -136,7 +136,7 @@ static void forget(compiled *c)
 typedef struct timings {
     float *seconds;
     size_t count, room;
-    double questions;
+    double questions, slow; /* slow: tokens that take longer are told; 0: none are */
 } timings;
 
 static void note_time(timings *t, double seconds)
@@ -224,7 +224,11 @@ static int time_tokens(compiled *c, const vocabulary *v, const char *text, size_
         if (check)
             between = program_seconds();
         specdec_constraint_advance(c->constraint, c->state, bytes, size);
-        note_time(t, program_seconds() - between);
+        between = program_seconds() - between;
+        note_time(t, between);
+        if (t->slow > 0 && between > t->slow)
+            printf("slow: %.2f ms in front of token %d (%.*s) of %.*s\n", between * 1e3, i, (int)size, bytes,
+                   (int)(length < 160 ? length : 160), text);
     }
     free(tokens);
     return good;
@@ -629,6 +633,7 @@ static int run_suite(const options *o, const vocabulary *v)
     memset(&c, 0, sizeof c);
     if (!text)
         return PROGRAM_FAILED;
+    r.times.slow = o->verbose ? 2e-3 : 0;
     for (i = 0; i < length; i++)
         r.schemas += text[i] == '\n';
     r.compile_times = (float *)calloc((size_t)r.schemas + 1, sizeof *r.compile_times);

@@ -26,9 +26,11 @@ enum {
 
 #define SPECDEC__STATE_FINAL 16u   /* the rule may end here */
 #define SPECDEC__STATE_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
-#define SPECDEC__STATE_STRINGS 64u /* AFTER_REPEAT, REPEAT: the same, counted: the body is one character of a string */
+#define SPECDEC__STATE_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
+                                     front of all these: an edge for the quote, perhaps, and one call */
 #define SPECDEC__STATE_KIND(header) ((header) & 15u)
-#define SPECDEC__STATE_NEED(header) ((header) >> 8 & 255u) /* levels of the stack that it takes to end; 255: it cannot */
+/* Levels of the stack that it takes to end; 255: it cannot. */
+#define SPECDEC__STATE_NEED(header) ((header) >> 8 & 255u)
 #define SPECDEC__STATE_EDGES(header) ((header) >> 16)
 
 /* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
@@ -159,6 +161,27 @@ static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t
     m->items[m->item_count++].node = node;
 }
 
+/* Does a state go on with the node that led to it? */
+SPECDEC__INLINE int specdec__state_keeps(uint32_t header)
+{
+    const uint32_t kind = SPECDEC__STATE_KIND(header);
+
+    return kind == SPECDEC__STATE_AFTER_MEMBER || kind == SPECDEC__STATE_AFTER_ITEM ||
+           kind == SPECDEC__STATE_AFTER_REPEAT;
+}
+
+/* Is a rule over in this state, whatever follows? */
+SPECDEC__INLINE int specdec__state_over(const uint32_t *record)
+{
+    return (record[0] & ~(255u << 8)) == (SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL) && !record[1];
+}
+
+/* Do only bytes lead on from this state? */
+SPECDEC__INLINE int specdec__state_alone(const uint32_t *record)
+{
+    return SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !(record[0] & SPECDEC__STATE_FINAL);
+}
+
 /* A thread behind the byte of a step, unless the stack is too high for it to end. */
 static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_t node)
 {
@@ -166,6 +189,12 @@ static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_
 
     if (specdec__machine_height(m, node) + SPECDEC__STATE_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
+    while (node && specdec__state_over(m->words + state)) {
+        const specdec__stack_node *top = specdec__machine_node(m, node);
+
+        state = top->back;
+        node = specdec__state_keeps(m->words[state]) ? node : top->parent;
+    }
     for (i = 0; i < m->out_count; i++)
         if (m->out[i].state == state && m->out[i].node == node)
             return;
@@ -181,14 +210,11 @@ static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_
 static int specdec__machine_return(specdec__machine *m, uint32_t node)
 {
     const specdec__stack_node *top;
-    uint32_t kind;
 
     if (!node)
         return 0;
     top = specdec__machine_node(m, node);
-    kind = SPECDEC__STATE_KIND(m->words[top->back]);
-    specdec__machine_visit(m, top->back, kind == SPECDEC__STATE_AFTER_MEMBER || kind == SPECDEC__STATE_AFTER_ITEM ||
-                                         kind == SPECDEC__STATE_AFTER_REPEAT ? node : top->parent);
+    specdec__machine_visit(m, top->back, specdec__state_keeps(m->words[top->back]) ? node : top->parent);
     return 1;
 }
 
@@ -255,7 +281,8 @@ static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint
     const uint32_t *record = m->words + key, *object = m->words + record[1];
     const uint32_t counter = node ? specdec__machine_node(m, node)->counter : 0;
     const uint32_t height = specdec__machine_height(m, node);
-    const uint32_t *leaves = object + SPECDEC__OBJECT_WORDS + 2 * object[SPECDEC__OBJECT_COUNT] + 1 + (record[2] & 0xffff);
+    const uint32_t first = SPECDEC__OBJECT_WORDS + 2 * object[SPECDEC__OBJECT_COUNT] + 1 + (record[2] & 0xffff);
+    const uint32_t *leaves = object + first;
     uint32_t i, count = record[2] >> 16;
 
     for (i = 0; i < count; i++)
@@ -491,7 +518,8 @@ static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state 
     state->dropped |= m->dropped;
 }
 
-static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c, const specdec_constraint_state *state)
+static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c,
+                                   const specdec_constraint_state *state)
 {
     memset(m, 0, sizeof *m);
     m->constraint = c;
@@ -540,14 +568,16 @@ static int specdec__state_advance(const specdec_constraint *c, specdec_constrain
     if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !(record[0] & SPECDEC__STATE_FINAL)) {
+        if (specdec__state_alone(record)) {
             const uint32_t *edge = specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
             if (!edge || height + SPECDEC__STATE_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            state->thread[0].state = edge[1];
-            return 1;
+            if (!node || !specdec__state_over(words + edge[1])) {
+                state->thread[0].state = edge[1];
+                return 1;
+            }
         }
     }
     specdec__machine_begin(&m, c, state);
@@ -562,7 +592,7 @@ static int specdec__state_advance(const specdec_constraint *c, specdec_constrain
     return 1;
 }
 
-static void specdec__state_begin(const specdec_constraint *c, specdec_constraint_state *state)
+static SPECDEC__UNUSED void specdec__state_begin(const specdec_constraint *c, specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
     state->threads = state->nodes = 1;

@@ -43,7 +43,9 @@ enum {
 
 /* A tree's node: kind; first child; next sibling; two numbers: ranges and their count, least and most, a rule. The
    children of ALL are in reverse order. */
-enum { SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS };
+enum {
+    SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS
+};
 
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
@@ -591,8 +593,9 @@ static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t
     for (i = from; i < from + count && specdec__build_works(b, 1); i++) {
         const uint32_t *node = b->nfa.data + d->members.data[i];
 
-        if ((node[0] & 255) == type && (type == SPECDEC__NFA_CALL ? node[2] == what
-                                                                  : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16))
+        if ((node[0] & 255) != type)
+            continue;
+        if (type == SPECDEC__NFA_CALL ? node[2] == what : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16)
             specdec__dfa_close(b, d, node[1], 0, 0);
     }
     return specdec__dfa_state(b, d, 0);
@@ -655,7 +658,8 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
 /* The product of two DFAs without calls. Pairs of states are the members of its sets. */
-static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y, int how)
+static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
+                                int how)
 {
     unsigned char border[257];
     uint32_t i, state, c;

@@ -53,7 +53,9 @@ static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
 
 static int specdec__hex_digit(int c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    const int small = c | 32;
+
+    return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
 /* A number of so many hexadecimal digits. */
@@ -216,6 +218,7 @@ static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specde
 static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t from = b->ranges.count, c = specdec__source_character(b, s);
+    uint32_t escaped;
 
     if (c == '(') {
         uint32_t tree;
@@ -255,8 +258,8 @@ static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specd
             s->at++;
             return specdec__tree_set(b, from);
         }
-        return specdec__tree_character(b, 0, 0) ? (b->ranges.data[from] = b->ranges.data[from + 1] =
-                                                   specdec__regex_escape(b, s), b->tree.count - SPECDEC__TREE_WORDS) : 0;
+        escaped = specdec__regex_escape(b, s);
+        return specdec__tree_character(b, escaped, escaped);
     }
     return specdec__tree_character(b, c, c);
 }

@@ -23,7 +23,8 @@ static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
     switch (node[SPECDEC__TREE_KIND]) {
     case SPECDEC__TREE_SET: return 0;
     case SPECDEC__TREE_RULE: return b->nullable.data[node[SPECDEC__TREE_A]] != 0;
-    case SPECDEC__TREE_REPEAT: case SPECDEC__TREE_COUNTED: return !node[SPECDEC__TREE_A] || specdec__tree_nullable(b, child);
+    case SPECDEC__TREE_REPEAT: case SPECDEC__TREE_COUNTED:
+        return !node[SPECDEC__TREE_A] || specdec__tree_nullable(b, child);
     case SPECDEC__TREE_ALL:
         for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
             if (!specdec__tree_nullable(b, child))
@@ -135,7 +136,9 @@ static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *arr
     if (!array[SPECDEC__ARRAY_LEAST])
         return 0;
     for (i = 0; i < array[SPECDEC__ARRAY_LEAST] && i <= array[SPECDEC__ARRAY_COUNT]; i++) {
-        const uint32_t rule = specdec__array_rule(array, i), one = rule == UINT32_MAX ? 255 : specdec__need_rule(b, rule);
+        const uint32_t rule = specdec__array_rule(array, i);
+        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_rule(b, rule);
+
         need = need > one ? need : one;
     }
     return need < 254 ? need + 1 : 255;

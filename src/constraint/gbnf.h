@@ -286,8 +286,7 @@ static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vec
     return !last;
 }
 
-/* Where a rule begins with itself, before it reads anything: the rule's name, or UINT32_MAX. Depth-first, with a stack of
-   its own. */
+/* Refuses a rule that begins with itself before it reads anything. Depth-first, with a stack of its own. */
 static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;

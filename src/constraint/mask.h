@@ -112,8 +112,8 @@ SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uin
     }
 }
 
-/* Is a level's only thread where every plain character may follow, as many as a token can have? */
-SPECDEC__INLINE int specdec__mask_in_string(const specdec__mask_walk *w, const specdec__thread *at)
+/* Is a thread where so many plain characters may follow? */
+SPECDEC__INLINE int specdec__mask_in_string(const specdec__mask_walk *w, const specdec__thread *at, uint32_t height)
 {
     const uint32_t *record = w->m.words + at->state;
 
@@ -122,11 +122,27 @@ SPECDEC__INLINE int specdec__mask_in_string(const specdec__mask_walk *w, const s
     if (!(record[0] & SPECDEC__STATE_STRINGS) || SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_AFTER_REPEAT)
         return 0;
     return record[3] == UINT32_MAX ||
-           record[3] - specdec__machine_node(&w->m, at->node)->counter > SPECDEC__TRIE_LONGEST;
+           (height < 127 && record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
 }
 
-/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX: there
-   is no memory. */
+/* A plain character in a string that is counted: one more, as what the machine would do. */
+static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state;
+    const specdec__stack_node node = *specdec__machine_node(m, at->node);
+
+    if (node.counter >= record[3])
+        return 0;
+    m->fresh_from = m->fresh_count;
+    m->out->state = at->state;
+    m->out->node = specdec__machine_push(m, node.back, record[3] == UINT32_MAX && node.counter >= record[2]
+                                                           ? node.counter : node.counter + 1, node.parent);
+    return 1;
+}
+
+/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX:
+   there is no memory. */
 SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__thread *threads = w->threads + level->from;
@@ -136,20 +152,27 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
     if (level->count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !(record[0] & SPECDEC__STATE_FINAL)) {
+        if (specdec__state_alone(record)) {
             const uint32_t *edge = specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
 
             if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__STATE_NEED(m->words[edge[1]]) >
                              SPECDEC__STACK_HEIGHT)
                 return 0;
-            m->out->state = edge[1];
-            m->out->node = threads->node;
-            return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
+            if (!threads->node || !specdec__state_over(m->words + edge[1])) {
+                m->out->state = edge[1];
+                m->out->node = threads->node;
+                return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
+            }
         }
     }
     if (level->from + level->count + SPECDEC__THREADS > SPECDEC__MASK_THREADS ||
         m->fresh_count + SPECDEC__STACK_NEW > SPECDEC__MASK_FRESH)
         return UINT32_MAX;
+    if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+        m->words[threads->state] & SPECDEC__STATE_STRINGS &&
+        SPECDEC__STATE_KIND(m->words[threads->state]) == SPECDEC__STATE_AFTER_REPEAT &&
+        m->old_count + m->fresh_count < SPECDEC__STACK_NODES)
+        return specdec__mask_character(w, threads);
     specdec__machine_step(m, threads, level->count, byte);
     if (m->old_count + m->fresh_count > SPECDEC__STACK_NODES)
         specdec__machine_fit(m, w->live);
@@ -187,7 +210,6 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         }
         w->m.fresh_count = level->fresh;
         if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-            specdec__mask_in_string(w, w->threads + level->from) &&
             w->m.words[w->threads[level->from].state] & SPECDEC__STATE_STRING) {
             if (nodes[i].first_flag & SPECDEC__TRIE_PLAIN) {
                 specdec__mask_add(w, first, nodes[next].first_flag >> 8);
@@ -209,7 +231,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
             continue;
         }
         if (nodes[i].first_flag & SPECDEC__TRIE_PLAIN && count == 1 &&
-            specdec__mask_in_string(w, w->threads + level->from + level->count)) {
+            specdec__mask_in_string(w, w->threads + level->from + level->count, nodes[i].first_flag & 127)) {
             specdec__mask_add(w, first, nodes[next].first_flag >> 8);
             i = next;
             continue;
@@ -253,37 +275,53 @@ static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
 }
 
 /* The mask of a thread inside a string that has limits: entries are grouped by the characters in front of them that
-   lead to the same. */
+   lead to the same. In front of the first character the stack is made as that one would make it. */
 static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
 {
-    const specdec__stack_node node = w->state->node[at->node];
-    const uint32_t *record = w->m.words + at->state;
-    const uint32_t least = record[2], most = record[3], done = node.counter;
-    uint32_t p, last = 0;
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+    const int begins = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN;
+    const uint32_t after = begins ? m->words[m->rules[call[0]].start + 4] : at->state;
+    const uint32_t least = m->words[after + 2], most = m->words[after + 3];
+    uint32_t p, last = 0, done = 0, parent;
 
+    m->fresh_count = m->fresh_from = 0;
+    if (begins) {
+        parent = specdec__machine_push(m, call[1], 0, at->node);
+        if (parent == UINT32_MAX)
+            return;
+    } else {
+        parent = w->state->node[at->node].parent;
+        done = w->state->node[at->node].counter;
+    }
     specdec__mask_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
     for (p = 0; p <= SPECDEC__TRIE_LONGEST && (most == UINT32_MAX || done + p <= most); p = last + 1) {
         uint32_t any = w->trie->lengths[p];
 
         last = p;
-        if (done + p >= least && (most == UINT32_MAX || most - done - p > 2 * SPECDEC__TRIE_LONGEST)) {
+        if (done + p >= least &&
+            (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
             last = SPECDEC__TRIE_LONGEST; /* no limit is near, whatever comes */
+            any = 1;
+        } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
+            last = most - done - w->trie->rest_longest - 1;
             any = 1;
         }
         if (!any)
             continue;
         w->low = p;
         w->high = last;
-        w->m.fresh_count = 1;
-        w->fresh[0] = node;
-        w->fresh[0].counter = most == UINT32_MAX && done + p > least ? (done > least ? done : least) : done + p;
-        w->threads[0].state = at->state;
-        w->threads[0].node = w->m.old_count;
+        m->fresh_count = m->fresh_from = begins ? 1 : 0;
+        w->threads[0].state = after;
+        w->threads[0].node = specdec__machine_push(m, after, most == UINT32_MAX && done + p > least
+                                                                 ? (done > least ? done : least) : done + p, parent);
+        if (w->threads[0].node == UINT32_MAX)
+            return;
         w->levels[0].from = 0;
         w->levels[0].count = 1;
         specdec__mask_down(w, &w->trie->rest);
     }
-    w->m.fresh_count = 0;
+    m->fresh_count = 0;
 }
 
 /* Walks a tree with these threads. */
@@ -316,7 +354,7 @@ static void specdec__mask_fill(specdec__mask_walk *w)
             if (header & SPECDEC__STATE_STRING) {
                 specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
                 specdec__mask_walk_with(w, at, 1, &w->trie->rest);
-            } else if (header & SPECDEC__STATE_STRINGS && SPECDEC__STATE_KIND(header) == SPECDEC__STATE_AFTER_REPEAT) {
+            } else if (header & SPECDEC__STATE_STRINGS && SPECDEC__STATE_KIND(header) != SPECDEC__STATE_REPEAT) {
                 specdec__mask_counted(w, at);
             } else {
                 others[count++] = *at;
@@ -336,8 +374,8 @@ static void specdec__mask_fill(specdec__mask_walk *w)
 }
 
 /* The mask of a state. memory: sizeof(specdec__mask_walk) */
-static void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
-                               const specdec_token_trie *trie, uint32_t *mask, void *memory)
+static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
+                                               const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {
     specdec__mask_walk *w = (specdec__mask_walk *)memory;
     const specdec__vocab *v = trie->vocab;

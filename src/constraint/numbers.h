@@ -80,7 +80,9 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
     if (a->whole != c->whole)
         return a->whole > c->whole ? sign : -sign;
     for (i = 0; !order && (i < a->whole + a->fraction || i < c->whole + c->fraction); i++) {
-        const int one = i < a->whole + a->fraction ? a->digits[i] : '0', two = i < c->whole + c->fraction ? c->digits[i] : '0';
+        const int one = i < a->whole + a->fraction ? a->digits[i] : '0';
+        const int two = i < c->whole + c->fraction ? c->digits[i] : '0';
+
         order = one > two ? sign : one < two ? -sign : 0;
     }
     return order;
@@ -242,11 +244,10 @@ static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__
 
 #define SPECDEC__MULTIPLE_MOST 2000
 
-/* Multiples of unit * 10^-places, without exponent: states are remainders, with the digits behind the point. A state's
-   number is 4 + remainder + unit * places so far; the first three are the beginning, a sign, a zero. */
+/* Multiples of unit * 10^-places, without exponent. States: 1 begin, 2 behind the sign, 3 a whole 0; from 4 on the
+   remainder of the whole part; then, for each number of digits behind the point, the remainder of all; then zeros. */
 static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
-    /* States: 1 begin, 2 behind the sign, 3 a whole 0, 4.. whole, then 0..places digits behind the point, then zeros. */
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
     unsigned char border[257];
     uint32_t i, k, digit, scale;

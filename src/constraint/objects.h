@@ -111,7 +111,8 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_string_fact(s, &fact, d, &any, length);
         } else if (key->types & SPECDEC__TYPE_STRING) {
-            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED, "a keyword in it is not supported");
+            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
+                                 "a keyword in it is not supported");
         }
     }
     length[2] = 0;
@@ -292,8 +293,8 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
     return specdec__schema_rule(s, term, count);
 }
 
-/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a state
-   without an end. */
+/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a
+   state without an end. */
 static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__STATE_PLAIN, 2)
@@ -307,8 +308,8 @@ static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_
     return state;
 }
 
-/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their first
-   byte on. */
+/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their
+   first byte on. */
 static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, specdec__dfa *d, uint32_t **place)
 {
     specdec__build *b = s->b;
@@ -323,7 +324,9 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
         *place = s->body_place;
         return rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
     }
-    if (!specdec__strings_length(b, d, 0, UINT32_MAX) || (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0)))
+    if (!specdec__strings_length(b, d, 0, UINT32_MAX))
+        return 0;
+    if (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0))
         return 0;
     for (i = 0; i < m->names.count && !b->failed; i++) { /* those that are listed are read elsewhere */
         if (specdec__schema_listed(s, &listed, m->names.data[i], 0))
@@ -406,12 +409,14 @@ static void specdec__members_tree(specdec__schema *s, const specdec__members *m,
                 tree->data[at + SPECDEC__BRANCH_END] = i + 1;
                 break;
             }
-            for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+            child = tree->data[at + SPECDEC__BRANCH_CHILD];
+            for (; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
                 last = child;
             if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
                 const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
 
-                child = specdec__members_branch(s, tree, text[k], i, from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                child = specdec__members_branch(s, tree, text[k], i,
+                                                from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
                 if (s->b->failed)
                     return;
                 tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;

@@ -61,7 +61,8 @@ static const struct specdec__keyword {
     {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
     {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
     {"additionalItems", SPECDEC__KEY_BESIDE, SPECDEC__TYPE_ARRAY},
-    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY}, {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
     {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
     {"contains", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
     {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
@@ -245,7 +246,8 @@ static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
         while (specdec__schema_each(s, node, &at) && !s->b->failed)
             all |= specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING
                        ? specdec__schema_types(s, at)
-                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
+                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT,
+                                                        "a type that is not known");
         return all;
     }
     for (i = 0; i < 8; i++)
@@ -257,7 +259,8 @@ static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
 /* ---- References. */
 
 /* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. Returns 0 when it leads nowhere. */
-static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size, int *found)
+static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
+                                        int *found)
 {
     char name[512];
 
@@ -369,7 +372,8 @@ static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
 
             if (id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#')
                 base = at;
-        } else if (specdec__schema_node(s, at)->next <= node && specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
+        } else if (specdec__schema_node(s, at)->next <= node &&
+                   specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
             at = specdec__schema_node(s, at)->next - 1; /* what does not hold the node is passed over */
         }
     return base;
@@ -874,7 +878,8 @@ static int specdec__schema_requires(specdec__schema *s, uint32_t node, uint32_t 
 /* Does one of two schemas require a member that the other one does not have? */
 static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
 {
-    const uint32_t other = specdec__schema_get(s, c, "additionalProperties"), list = specdec__schema_get(s, a, "required");
+    const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
+    const uint32_t list = specdec__schema_get(s, a, "required");
     const uint32_t properties = specdec__schema_get(s, c, "properties");
     uint32_t at = 0;
 

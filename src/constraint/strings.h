@@ -150,8 +150,8 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
 static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
-        "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7]"
-        "[0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}))";
+        "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
+        "|[dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}))";
     specdec__source s;
     specdec__vector none;
     uint32_t tree, all, end, ends[1], rule, start, i;
@@ -198,7 +198,8 @@ static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint
     const uint32_t start = specdec__build_state(b, SPECDEC__STATE_REPEAT | SPECDEC__STATE_STRINGS, 5);
     const uint32_t after = specdec__build_state(b, SPECDEC__STATE_AFTER_REPEAT | SPECDEC__STATE_STRINGS, 5);
     const uint32_t last = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_state(b, SPECDEC__STATE_PLAIN | (least ? 0u : 1u) << 16, least ? 4 : 6);
+    const uint32_t inside = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_STRINGS |
+                                                     (least ? 0u : 1u) << 16, least ? 4 : 6);
     const uint32_t quote = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 

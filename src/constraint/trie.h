@@ -16,10 +16,11 @@ SPECDEC__FOR_SIZE
    begin at first, those that end in it come first. */
 typedef struct specdec__trie_node {
     uint32_t next_byte; /* next << 8 | byte */
-    uint32_t first_flag; /* first << 8 | SPECDEC__TRIE_PLAIN */
+    uint32_t first_flag; /* first << 8 | bytes of the longest way down, 127: or more | SPECDEC__TRIE_PLAIN */
 } specdec__trie_node;
 
-#define SPECDEC__TRIE_PLAIN 1u /* below, all tokens go on with whole characters that need no escape in a JSON string */
+/* Below, all tokens go on with whole characters that need no escape in a JSON string. */
+#define SPECDEC__TRIE_PLAIN 128u
 
 /* A tree over the ends of tokens, from a place of each on. */
 typedef struct specdec__trie_tree {
@@ -38,7 +39,7 @@ struct specdec_token_trie {
     uint32_t *plain;           /* (words) tokens of characters that need none, only */
     uint32_t *by_length;       /* (plain_count) these, in order of their characters */
     uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* first with so many characters */
-    uint32_t plain_count;
+    uint32_t plain_count, rest_longest; /* bytes of the longest entry of `rest` */
     unsigned char *characters; /* (tokens) plain ones in front of the first that is not */
     unsigned char lengths[SPECDEC__TRIE_LONGEST + 1]; /* which numbers of these tokens in `rest` have */
     /* while it is made: */
@@ -156,8 +157,13 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
                 at += size ? size : 1;
                 from = size ? from : at;
             }
-            for (k = 0; k <= depth && k < from; k++)
-                tree->nodes[path[k]].first_flag &= ~SPECDEC__TRIE_PLAIN;
+            for (k = 0; k <= depth; k++) {
+                uint32_t *flags = &tree->nodes[path[k]].first_flag, height = depth - k < 127 ? depth - k : 127;
+
+                *flags = (*flags & 127) < height ? (*flags & ~127u) | height : *flags;
+                if (k < from)
+                    *flags &= ~SPECDEC__TRIE_PLAIN;
+            }
         }
     }
 }
@@ -223,9 +229,10 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
             t->plain[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
-        } else {
+        } else if (text[at] >= 0x20) { /* control characters never stand in a string */
             t->rest.tokens[t->rest.entries++] = id;
             t->lengths[characters] = 1;
+            t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
         }
     }
     for (i = 0; i <= SPECDEC__TRIE_LONGEST; i++) {
@@ -238,7 +245,7 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
 }
 
 /* Makes the trees. arena: counts, or has the memory. */
-static void specdec__trie_make(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
+static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;
 

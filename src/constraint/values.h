@@ -33,8 +33,8 @@ static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t
     return state;
 }
 
-/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end is
-   the end of this one). */
+/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end
+   is the end of this one). */
 static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
@@ -137,7 +137,8 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
         if (i == SPECDEC__COUNT(specdec__formats))
             return 0;
         if (!specdec__formats[i].expression)
-            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
+            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
+                                                  "it is not supported");
         source.text = (const unsigned char *)specdec__formats[i].expression;
         source.size = strlen(specdec__formats[i].expression);
     }
@@ -349,9 +350,10 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
     if (flag) /* draft 4: it belongs to minimum */
         return 0;
     if (d) {
-        const int at_least = (fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE) != (fact->more != 0);
+        const int lower = fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE;
+        const int negated = fact->more != 0;
 
-        specdec__schema_side(s, d, fact->node, at_least, strict != (fact->more != 0));
+        specdec__schema_side(s, d, fact->node, lower != negated, strict != negated);
     }
     return 1;
 }
@@ -446,7 +448,8 @@ static void specdec__schema_arrays(specdec__schema *s)
             uint32_t first, rest;
 
             specdec__schema_items(s, fact.owner, &first, &rest);
-            prefix = first && specdec__schema_node(s, first)->count > prefix ? specdec__schema_node(s, first)->count : prefix;
+            if (first && specdec__schema_node(s, first)->count > prefix)
+                prefix = specdec__schema_node(s, first)->count;
         } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
             const uint32_t count = specdec__schema_count(s, &fact);
 
@@ -490,6 +493,7 @@ static void specdec__schema_arrays(specdec__schema *s)
 /* Does a listed value obey the other facts of its shape? */
 static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
 {
+    static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
     const uint32_t type = specdec__schema_type_of(s, node);
     uint32_t i, length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at;
     specdec__dfa d;
@@ -498,7 +502,7 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_parse(s->b, &d, "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?", 30))
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_parse(s->b, &d, any_number, sizeof any_number - 1))
         return 0;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
         const specdec__fact fact = specdec__schema_at(&s->facts, i);
@@ -519,7 +523,8 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
             if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
                 return 0;
         } else if (type >= SPECDEC__TYPE_ARRAY &&
-                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS && fact.kind <= SPECDEC__KEY_UNIQUE) ||
+                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
+                     fact.kind <= SPECDEC__KEY_UNIQUE) ||
                     (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
             specdec__schema_fail(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
                                  "it lists arrays or objects beside keywords for these");
