@@ -118,8 +118,8 @@ static specdec_result specdec__compile_path(const specdec__schema *s, specdec_er
 }
 
 /* Compiles; why it failed is in error. */
-static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source, void *memory,
-                                                       size_t bytes, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
+                                                       void *memory, size_t bytes, specdec_error *error)
 {
     const unsigned char *text = (const unsigned char *)source->text;
     const size_t size = !text ? 0 : source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
