@@ -19289,7 +19289,7 @@ SPECDEC__FOR_SPEED
    in it, 0: none. Within a rule bytes lead to at most one state; where a state calls rules, or several alternatives go
    on side by side, a text has several threads. A thread is a state and a node of a stack; nodes are shared.
 
-   A record begins with its header: kind, flags, need, count of edges in the upper half. Words by kind, behind it:
+   A record begins with its header: kind, flags, need, count of edges, kinds of bytes. Words by kind, behind it:
    PLAIN         count of calls; edges {low | high << 8, target}; calls {rule, state behind it, 0: that of the caller}
    KEY           object; first leaf below | leaves << 16; state of keys that are not listed, or 0; edges
    SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: none of those that are listed
@@ -19311,7 +19311,30 @@ enum {
 #define SPECDEC__STATE_KIND(header) ((header) & 15u)
 /* Levels of the stack that it takes to end; 255: it cannot. */
 #define SPECDEC__STATE_NEED(header) ((header) >> 8 & 255u)
-#define SPECDEC__STATE_EDGES(header) ((header) >> 16)
+#define SPECDEC__STATE_EDGES(header) ((header) >> 16 & 511)
+
+/* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
+   ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+#define SPECDEC__LIVE(header) ((header) >> 25)
+#define SPECDEC__LIVE_SHIFT 25
+#define SPECDEC__LIVE_BYTES 15
+#define SPECDEC__KINDS_PLAIN 127u /* all but the last */
+#define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
+#define SPECDEC__KIND_OTHER 128u
+
+/* The kind of an ASCII character. */
+SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
+{
+    if (byte >= 'a' && byte <= 'z')
+        return 1;
+    if (byte >= 'A' && byte <= 'Z')
+        return 2;
+    if (byte >= '0' && byte <= '9')
+        return 4;
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte > 0x7f)
+        return SPECDEC__KIND_OTHER;
+    return byte == '_' ? 8 : byte == '-' ? 16 : 32;
+}
 
 /* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
    (leaves) properties in the order of the tree of keys. */
@@ -21331,6 +21354,91 @@ static void specdec__build_needs(specdec__build *b)
         }
 }
 
+/* ---- Kinds of bytes that may follow in any number, and order, up to a limit. */
+
+/* The edge of a byte among those of a state; NULL: there is none. */
+static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t state, uint32_t byte)
+{
+    const uint32_t *record = b->words + state;
+
+    return specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
+}
+
+/* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not. */
+static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at)
+{
+    static const unsigned char forms[8][5] = { /* bytes; first from, to; second from, to */
+        {2, 0xc2, 0xdf, 0x80, 0xbf}, {3, 0xe0, 0xe0, 0xa0, 0xbf}, {3, 0xe1, 0xec, 0x80, 0xbf},
+        {3, 0xed, 0xed, 0x80, 0x9f}, {3, 0xee, 0xef, 0x80, 0xbf}, {4, 0xf0, 0xf0, 0x90, 0xbf},
+        {4, 0xf1, 0xf3, 0x80, 0xbf}, {4, 0xf4, 0xf4, 0x80, 0x8f}};
+    const uint32_t high = at < 2 ? forms[form][2 + 2 * at] : 0xbf;
+    uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
+
+    while (byte <= high && live) {
+        const uint32_t *edge = specdec__live_edge(b, state, byte);
+
+        if (!edge || SPECDEC__STATE_KIND(b->words[edge[1]]) != SPECDEC__STATE_PLAIN)
+            return 0;
+        live &= at + 1u == forms[form][0] ? SPECDEC__LIVE(b->words[edge[1]])
+                                          : specdec__live_wide(b, edge[1], form, at + 1);
+        byte = (edge[0] >> 8) + 1;
+    }
+    return live;
+}
+
+/* Kinds that may follow in a state, as far as the states behind it allow them, too. */
+static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
+{
+    uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
+    int form;
+
+    for (; byte < 0x80 && live; byte++) {
+        const uint32_t kind = specdec__byte_kind(byte);
+
+        if (!(kind & live))
+            continue;
+        if (byte >= next) {
+            const uint32_t *edge = specdec__live_edge(b, state, byte);
+
+            target = edge ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
+            next = edge ? (edge[0] >> 8) + 1 : byte + 1;
+            if (!edge)
+                live &= ~kind;
+        }
+        live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
+    }
+    for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
+        const uint32_t behind = specdec__live_wide(b, state, form, 0);
+
+        live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
+    }
+    return live;
+}
+
+/* Of all states that only read bytes; each round is one more byte. States come in order, so that a round sees what the
+   one before it found of those behind. */
+static void specdec__build_live(specdec__build *b)
+{
+    uint32_t i, round, changed = 1;
+
+    for (i = 0; i < b->states.count; i++) {
+        uint32_t *record = b->words + b->states.data[i];
+
+        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !SPECDEC__STATE_NEED(record[0]) &&
+            SPECDEC__STATE_EDGES(record[0]))
+            record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
+    }
+    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_works(b, b->states.count); round++)
+        for (changed = 0, i = 0; i < b->states.count; i++) {
+            uint32_t *header = b->words + b->states.data[i], before = SPECDEC__LIVE(*header), live;
+
+            if (!before || (live = specdec__live_of(b, b->states.data[i])) == before)
+                continue;
+            *header = (*header & ((1u << SPECDEC__LIVE_SHIFT) - 1)) | live << SPECDEC__LIVE_SHIFT;
+            changed = 1;
+        }
+}
+
 /* ---- First bytes of rules. */
 
 /* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
@@ -21366,6 +21474,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
 
     specdec__build_tails(b);
     specdec__build_needs(b);
+    specdec__build_live(b);
     rules = (specdec__rule *)(void *)specdec__build_scratch(b, size / 4);
     if (b->failed)
         return 0;
@@ -24785,15 +24894,13 @@ SPECDEC__FOR_SIZE
    begin at first, those that end in it come first. */
 typedef struct specdec__trie_node {
     uint32_t next_byte; /* next << 8 | byte */
-    uint32_t first_flag; /* first << 8 | bytes of the longest way down, 127: or more | SPECDEC__TRIE_PLAIN */
+    uint32_t first_kinds; /* first << 8 | kinds of bytes below the node */
 } specdec__trie_node;
-
-/* Below, all tokens go on with whole characters that need no escape in a JSON string. */
-#define SPECDEC__TRIE_PLAIN 128u
 
 /* A tree over the ends of tokens, from a place of each on. */
 typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the first has no byte, the last one is behind the tree */
+    unsigned char *heights;    /* (count + 1) bytes of the longest way down from each */
     uint32_t *tokens;          /* (entries) in order of their bytes */
     uint32_t count, entries;
 } specdec__trie_tree;
@@ -24868,7 +24975,7 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
 
     path[0] = 0;
     if (fill)
-        tree->nodes[0].next_byte = tree->nodes[0].first_flag = 0;
+        tree->nodes[0].next_byte = tree->nodes[0].first_kinds = 0;
     for (i = 0; i < tree->entries; i++) {
         const specdec__bytes entry = specdec__trie_entry(t, tree->tokens[i]);
 
@@ -24885,7 +24992,7 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
             path[++depth] = count;
             if (fill) {
                 tree->nodes[count].next_byte = entry.data[depth - 1];
-                tree->nodes[count].first_flag = i << 8;
+                tree->nodes[count].first_kinds = i << 8;
             }
         }
     }
@@ -24894,18 +25001,46 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
     if (fill) {
         tree->nodes[0].next_byte |= count << 8;
         tree->nodes[count].next_byte = (count + 1) << 8;
-        tree->nodes[count].first_flag = tree->entries << 8;
+        tree->nodes[count].first_kinds = tree->entries << 8;
     }
     return count;
 }
 
-/* Marks the nodes below which all tokens are plain. */
+/* Kinds of the bytes behind each place of an entry: kinds[0] of all of them. Places inside a character have
+   KIND_OTHER. */
+static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
+{
+    size_t at = 0, i;
+
+    kinds[entry.size] = 0;
+    while (at < entry.size) { /* first what stands at each place */
+        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+        const size_t size = length > 1 ? (size_t)length : 1;
+
+        kinds[at] = (unsigned char)(length > 1 ? SPECDEC__KIND_WIDE : length < 1 ? SPECDEC__KIND_OTHER
+                                                                                 : specdec__byte_kind(entry.data[at]));
+        for (i = 1; i < size; i++)
+            kinds[at + i] = 0;
+        at += size;
+    }
+    for (i = entry.size; i-- > 0;)
+        kinds[i] |= kinds[i + 1];
+    for (at = 0; at < entry.size;) {
+        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+
+        for (i = 1; length > 1 && i < (size_t)length; i++)
+            kinds[at + i] |= SPECDEC__KIND_OTHER;
+        at += length > 1 ? (size_t)length : 1;
+    }
+}
+
+/* Notes of all nodes what stands below them. */
 static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
+    unsigned char kinds[SPECDEC__TRIE_LONGEST + 2];
 
-    for (i = 0; i < tree->count; i++)
-        tree->nodes[i].first_flag |= SPECDEC__TRIE_PLAIN;
+    memset(tree->heights, 0, tree->count + 1);
     path[0] = 0;
     for (i = 0; i < tree->count; i++) {
         uint32_t entry, end, k;
@@ -24914,24 +25049,17 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
             depth--;
         if (i)
             path[++depth] = i;
-        end = tree->nodes[i + 1].first_flag >> 8;
-        for (entry = tree->nodes[i].first_flag >> 8; entry < end; entry++) { /* those that end here */
+        end = tree->nodes[i + 1].first_kinds >> 8;
+        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* those that end here */
             const specdec__bytes bytes = specdec__trie_entry(t, tree->tokens[entry]);
-            size_t from = 0, at = 0, size;
 
             if (bytes.size != depth)
                 break;
-            while (at < bytes.size) { /* what is behind the last that is not plain */
-                size = specdec__trie_plain(bytes.data + at, bytes.size - at);
-                at += size ? size : 1;
-                from = size ? from : at;
-            }
+            specdec__trie_suffixes(bytes, kinds);
             for (k = 0; k <= depth; k++) {
-                uint32_t *flags = &tree->nodes[path[k]].first_flag, height = depth - k < 127 ? depth - k : 127;
-
-                *flags = (*flags & 127) < height ? (*flags & ~127u) | height : *flags;
-                if (k < from)
-                    *flags &= ~SPECDEC__TRIE_PLAIN;
+                tree->nodes[path[k]].first_kinds |= kinds[k];
+                if (tree->heights[path[k]] < depth - k)
+                    tree->heights[path[k]] = (unsigned char)(depth - k);
             }
         }
     }
@@ -24949,6 +25077,7 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     /* A node for every byte, at most, in each tree; what the first leaves is the second one's. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
+    t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
 }
 
 /* Bytes of all tokens that are not too long; text NULL: they are only counted. */
@@ -25036,6 +25165,7 @@ static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const spec
     t->all.count = specdec__trie_nodes(t, &t->all, 1);
     specdec__trie_mark(t, &t->all);
     t->rest.nodes = t->all.nodes + t->all.count + 1;
+    t->rest.heights = t->all.heights + t->all.count + 1;
     {
         uint32_t id;
 
@@ -25141,9 +25271,9 @@ static SPECDEC__NOINLINE int specdec__state_allows(const specdec_constraint *c, 
 /* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
 static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
-    uint32_t entry = w->tree->nodes[node].first_flag >> 8;
+    uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
 
-    for (end = w->tree->nodes[end].first_flag >> 8; entry < end; entry++) {
+    for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
         const uint32_t token = w->tree->tokens[entry], at = w->trie->at[token];
 
         if (specdec__state_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
@@ -25162,17 +25292,20 @@ SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uin
     }
 }
 
-/* Is a thread where so many plain characters may follow? */
-SPECDEC__INLINE int specdec__mask_in_string(const specdec__mask_walk *w, const specdec__thread *at, uint32_t height)
+/* Is a thread where bytes of these kinds may follow, as many as height says, whatever they are? */
+SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specdec__thread *at, uint32_t kinds,
+                                       uint32_t height)
 {
     const uint32_t *record = w->m.words + at->state;
 
     if (record[0] & SPECDEC__STATE_STRING)
-        return 1;
+        return !(kinds & SPECDEC__KIND_OTHER);
+    if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN)
+        return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
     if (!(record[0] & SPECDEC__STATE_STRINGS) || SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_AFTER_REPEAT)
         return 0;
-    return record[3] == UINT32_MAX ||
-           (height < 127 && record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
+    return !(kinds & SPECDEC__KIND_OTHER) &&
+           (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
 }
 
 /* A plain character in a string that is counted: one more, as what the machine would do. */
@@ -25244,7 +25377,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
     memset(w->sets[0], 0, sizeof w->sets[0]);
     specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[0]);
     for (;;) {
-        uint32_t byte, next, count, first;
+        uint32_t byte, next, count, first, k;
 
         while (i >= level->end) {
             if (!depth)
@@ -25253,7 +25386,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         }
         byte = nodes[i].next_byte & 255;
         next = nodes[i].next_byte >> 8;
-        first = nodes[i].first_flag >> 8;
+        first = nodes[i].first_kinds >> 8;
         if (level->set && !(w->sets[depth][byte >> 5] >> (byte & 31) & 1)) {
             i = next;
             continue;
@@ -25261,11 +25394,6 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         w->m.fresh_count = level->fresh;
         if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
             w->m.words[w->threads[level->from].state] & SPECDEC__STATE_STRING) {
-            if (nodes[i].first_flag & SPECDEC__TRIE_PLAIN) {
-                specdec__mask_add(w, first, nodes[next].first_flag >> 8);
-                i = next;
-                continue;
-            }
             w->threads[level->from + 1] = w->threads[level->from];
             count = 1;
         } else {
@@ -25280,13 +25408,16 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
             i = next;
             continue;
         }
-        if (nodes[i].first_flag & SPECDEC__TRIE_PLAIN && count == 1 &&
-            specdec__mask_in_string(w, w->threads + level->from + level->count, nodes[i].first_flag & 127)) {
-            specdec__mask_add(w, first, nodes[next].first_flag >> 8);
+        for (k = 0; k < count && k < 4; k++)
+            if (specdec__mask_free(w, w->threads + level->from + level->count + k, nodes[i].first_kinds & 255,
+                                   tree->heights[i]))
+                break;
+        if (k < count && k < 4) {
+            specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
             i = next;
             continue;
         }
-        specdec__mask_add(w, first, next == i + 1 ? nodes[next].first_flag >> 8 : nodes[i + 1].first_flag >> 8);
+        specdec__mask_add(w, first, next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
         if (next == i + 1) {
             i = next;
             continue;

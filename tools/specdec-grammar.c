@@ -371,8 +371,28 @@ static const value *target(const value *root, const value *ref)
     return v;
 }
 
-/* All schemas that may say something of a value: what is sure first, then alternatives, beginning at one of them. */
-static void spread(schemas *s, const value *root, int turn)
+/* Does an object have all members that a schema requires? */
+static int fits(const value *object, const value *root, const value *schema)
+{
+    const value *ref = member(schema, "$ref"), *list, *name;
+
+    if (ref && ref->kind == '"')
+        schema = target(root, ref);
+    list = member(schema, "required");
+    for (name = list && list->kind == '[' ? list->child : NULL; name; name = name->next) {
+        const value *m = object->kind == '{' ? object->child : NULL;
+
+        while (m && !same_text(m->key, name->from + 1, (size_t)(name->to - name->from) - 2))
+            m = m->next;
+        if (!m)
+            return 0;
+    }
+    return 1;
+}
+
+/* All schemas that may say something of a value: what is sure first, then alternatives, beginning at one of them; of
+   these first those that the value has the members of. */
+static void spread(schemas *s, const value *object, const value *root, int turn)
 {
     static const char *const sure[] = {"allOf"}, *const perhaps[] = {"anyOf", "oneOf"}, *const single[] = {"if", "then", "else", "not"};
     int done = 0, branched = 0;
@@ -400,7 +420,7 @@ static void spread(schemas *s, const value *root, int turn)
                     int i = 0;
 
                     for (one = m->child; one; one = one->next)
-                        if (i++ >= turn)
+                        if (i++ >= turn && fits(object, root, one))
                             add_schema(s, one);
                     for (one = m->child; one; one = one->next)
                         add_schema(s, one);
@@ -495,7 +515,7 @@ static void write_value(output *out, const value *v, const value *root, schemas 
         put(out, v->from, (size_t)(v->to - v->from));
         return;
     }
-    spread(s, root, turn);
+    spread(s, v, root, turn);
     if (v->kind == '{') {
         write_object(out, v, root, s, spaced, turn);
         return;

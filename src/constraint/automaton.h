@@ -9,7 +9,7 @@
    in it, 0: none. Within a rule bytes lead to at most one state; where a state calls rules, or several alternatives go
    on side by side, a text has several threads. A thread is a state and a node of a stack; nodes are shared.
 
-   A record begins with its header: kind, flags, need, count of edges in the upper half. Words by kind, behind it:
+   A record begins with its header: kind, flags, need, count of edges, kinds of bytes. Words by kind, behind it:
    PLAIN         count of calls; edges {low | high << 8, target}; calls {rule, state behind it, 0: that of the caller}
    KEY           object; first leaf below | leaves << 16; state of keys that are not listed, or 0; edges
    SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: none of those that are listed
@@ -31,7 +31,30 @@ enum {
 #define SPECDEC__STATE_KIND(header) ((header) & 15u)
 /* Levels of the stack that it takes to end; 255: it cannot. */
 #define SPECDEC__STATE_NEED(header) ((header) >> 8 & 255u)
-#define SPECDEC__STATE_EDGES(header) ((header) >> 16)
+#define SPECDEC__STATE_EDGES(header) ((header) >> 16 & 511)
+
+/* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
+   ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+#define SPECDEC__LIVE(header) ((header) >> 25)
+#define SPECDEC__LIVE_SHIFT 25
+#define SPECDEC__LIVE_BYTES 15
+#define SPECDEC__KINDS_PLAIN 127u /* all but the last */
+#define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
+#define SPECDEC__KIND_OTHER 128u
+
+/* The kind of an ASCII character. */
+SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
+{
+    if (byte >= 'a' && byte <= 'z')
+        return 1;
+    if (byte >= 'A' && byte <= 'Z')
+        return 2;
+    if (byte >= '0' && byte <= '9')
+        return 4;
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte > 0x7f)
+        return SPECDEC__KIND_OTHER;
+    return byte == '_' ? 8 : byte == '-' ? 16 : 32;
+}
 
 /* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
    (leaves) properties in the order of the tree of keys. */

@@ -203,6 +203,91 @@ static void specdec__build_needs(specdec__build *b)
         }
 }
 
+/* ---- Kinds of bytes that may follow in any number, and order, up to a limit. */
+
+/* The edge of a byte among those of a state; NULL: there is none. */
+static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t state, uint32_t byte)
+{
+    const uint32_t *record = b->words + state;
+
+    return specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
+}
+
+/* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not. */
+static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at)
+{
+    static const unsigned char forms[8][5] = { /* bytes; first from, to; second from, to */
+        {2, 0xc2, 0xdf, 0x80, 0xbf}, {3, 0xe0, 0xe0, 0xa0, 0xbf}, {3, 0xe1, 0xec, 0x80, 0xbf},
+        {3, 0xed, 0xed, 0x80, 0x9f}, {3, 0xee, 0xef, 0x80, 0xbf}, {4, 0xf0, 0xf0, 0x90, 0xbf},
+        {4, 0xf1, 0xf3, 0x80, 0xbf}, {4, 0xf4, 0xf4, 0x80, 0x8f}};
+    const uint32_t high = at < 2 ? forms[form][2 + 2 * at] : 0xbf;
+    uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
+
+    while (byte <= high && live) {
+        const uint32_t *edge = specdec__live_edge(b, state, byte);
+
+        if (!edge || SPECDEC__STATE_KIND(b->words[edge[1]]) != SPECDEC__STATE_PLAIN)
+            return 0;
+        live &= at + 1u == forms[form][0] ? SPECDEC__LIVE(b->words[edge[1]])
+                                          : specdec__live_wide(b, edge[1], form, at + 1);
+        byte = (edge[0] >> 8) + 1;
+    }
+    return live;
+}
+
+/* Kinds that may follow in a state, as far as the states behind it allow them, too. */
+static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
+{
+    uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
+    int form;
+
+    for (; byte < 0x80 && live; byte++) {
+        const uint32_t kind = specdec__byte_kind(byte);
+
+        if (!(kind & live))
+            continue;
+        if (byte >= next) {
+            const uint32_t *edge = specdec__live_edge(b, state, byte);
+
+            target = edge ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
+            next = edge ? (edge[0] >> 8) + 1 : byte + 1;
+            if (!edge)
+                live &= ~kind;
+        }
+        live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
+    }
+    for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
+        const uint32_t behind = specdec__live_wide(b, state, form, 0);
+
+        live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
+    }
+    return live;
+}
+
+/* Of all states that only read bytes; each round is one more byte. States come in order, so that a round sees what the
+   one before it found of those behind. */
+static void specdec__build_live(specdec__build *b)
+{
+    uint32_t i, round, changed = 1;
+
+    for (i = 0; i < b->states.count; i++) {
+        uint32_t *record = b->words + b->states.data[i];
+
+        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !SPECDEC__STATE_NEED(record[0]) &&
+            SPECDEC__STATE_EDGES(record[0]))
+            record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
+    }
+    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_works(b, b->states.count); round++)
+        for (changed = 0, i = 0; i < b->states.count; i++) {
+            uint32_t *header = b->words + b->states.data[i], before = SPECDEC__LIVE(*header), live;
+
+            if (!before || (live = specdec__live_of(b, b->states.data[i])) == before)
+                continue;
+            *header = (*header & ((1u << SPECDEC__LIVE_SHIFT) - 1)) | live << SPECDEC__LIVE_SHIFT;
+            changed = 1;
+        }
+}
+
 /* ---- First bytes of rules. */
 
 /* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
@@ -238,6 +323,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
 
     specdec__build_tails(b);
     specdec__build_needs(b);
+    specdec__build_live(b);
     rules = (specdec__rule *)(void *)specdec__build_scratch(b, size / 4);
     if (b->failed)
         return 0;

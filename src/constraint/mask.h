@@ -91,9 +91,9 @@ static SPECDEC__NOINLINE int specdec__state_allows(const specdec_constraint *c, 
 /* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
 static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
-    uint32_t entry = w->tree->nodes[node].first_flag >> 8;
+    uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
 
-    for (end = w->tree->nodes[end].first_flag >> 8; entry < end; entry++) {
+    for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
         const uint32_t token = w->tree->tokens[entry], at = w->trie->at[token];
 
         if (specdec__state_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
@@ -112,17 +112,20 @@ SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uin
     }
 }
 
-/* Is a thread where so many plain characters may follow? */
-SPECDEC__INLINE int specdec__mask_in_string(const specdec__mask_walk *w, const specdec__thread *at, uint32_t height)
+/* Is a thread where bytes of these kinds may follow, as many as height says, whatever they are? */
+SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specdec__thread *at, uint32_t kinds,
+                                       uint32_t height)
 {
     const uint32_t *record = w->m.words + at->state;
 
     if (record[0] & SPECDEC__STATE_STRING)
-        return 1;
+        return !(kinds & SPECDEC__KIND_OTHER);
+    if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN)
+        return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
     if (!(record[0] & SPECDEC__STATE_STRINGS) || SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_AFTER_REPEAT)
         return 0;
-    return record[3] == UINT32_MAX ||
-           (height < 127 && record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
+    return !(kinds & SPECDEC__KIND_OTHER) &&
+           (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
 }
 
 /* A plain character in a string that is counted: one more, as what the machine would do. */
@@ -194,7 +197,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
     memset(w->sets[0], 0, sizeof w->sets[0]);
     specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[0]);
     for (;;) {
-        uint32_t byte, next, count, first;
+        uint32_t byte, next, count, first, k;
 
         while (i >= level->end) {
             if (!depth)
@@ -203,7 +206,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         }
         byte = nodes[i].next_byte & 255;
         next = nodes[i].next_byte >> 8;
-        first = nodes[i].first_flag >> 8;
+        first = nodes[i].first_kinds >> 8;
         if (level->set && !(w->sets[depth][byte >> 5] >> (byte & 31) & 1)) {
             i = next;
             continue;
@@ -211,11 +214,6 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         w->m.fresh_count = level->fresh;
         if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
             w->m.words[w->threads[level->from].state] & SPECDEC__STATE_STRING) {
-            if (nodes[i].first_flag & SPECDEC__TRIE_PLAIN) {
-                specdec__mask_add(w, first, nodes[next].first_flag >> 8);
-                i = next;
-                continue;
-            }
             w->threads[level->from + 1] = w->threads[level->from];
             count = 1;
         } else {
@@ -230,13 +228,16 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
             i = next;
             continue;
         }
-        if (nodes[i].first_flag & SPECDEC__TRIE_PLAIN && count == 1 &&
-            specdec__mask_in_string(w, w->threads + level->from + level->count, nodes[i].first_flag & 127)) {
-            specdec__mask_add(w, first, nodes[next].first_flag >> 8);
+        for (k = 0; k < count && k < 4; k++)
+            if (specdec__mask_free(w, w->threads + level->from + level->count + k, nodes[i].first_kinds & 255,
+                                   tree->heights[i]))
+                break;
+        if (k < count && k < 4) {
+            specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
             i = next;
             continue;
         }
-        specdec__mask_add(w, first, next == i + 1 ? nodes[next].first_flag >> 8 : nodes[i + 1].first_flag >> 8);
+        specdec__mask_add(w, first, next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
         if (next == i + 1) {
             i = next;
             continue;

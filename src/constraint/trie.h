@@ -7,6 +7,7 @@
 #include "../text/vocabulary.h"
 #include "../text/unicode.h"
 #include "../text/decode.h"
+#include "automaton.h"
 
 SPECDEC__FOR_SIZE
 
@@ -16,15 +17,13 @@ SPECDEC__FOR_SIZE
    begin at first, those that end in it come first. */
 typedef struct specdec__trie_node {
     uint32_t next_byte; /* next << 8 | byte */
-    uint32_t first_flag; /* first << 8 | bytes of the longest way down, 127: or more | SPECDEC__TRIE_PLAIN */
+    uint32_t first_kinds; /* first << 8 | kinds of bytes below the node */
 } specdec__trie_node;
-
-/* Below, all tokens go on with whole characters that need no escape in a JSON string. */
-#define SPECDEC__TRIE_PLAIN 128u
 
 /* A tree over the ends of tokens, from a place of each on. */
 typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the first has no byte, the last one is behind the tree */
+    unsigned char *heights;    /* (count + 1) bytes of the longest way down from each */
     uint32_t *tokens;          /* (entries) in order of their bytes */
     uint32_t count, entries;
 } specdec__trie_tree;
@@ -99,7 +98,7 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
 
     path[0] = 0;
     if (fill)
-        tree->nodes[0].next_byte = tree->nodes[0].first_flag = 0;
+        tree->nodes[0].next_byte = tree->nodes[0].first_kinds = 0;
     for (i = 0; i < tree->entries; i++) {
         const specdec__bytes entry = specdec__trie_entry(t, tree->tokens[i]);
 
@@ -116,7 +115,7 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
             path[++depth] = count;
             if (fill) {
                 tree->nodes[count].next_byte = entry.data[depth - 1];
-                tree->nodes[count].first_flag = i << 8;
+                tree->nodes[count].first_kinds = i << 8;
             }
         }
     }
@@ -125,18 +124,46 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
     if (fill) {
         tree->nodes[0].next_byte |= count << 8;
         tree->nodes[count].next_byte = (count + 1) << 8;
-        tree->nodes[count].first_flag = tree->entries << 8;
+        tree->nodes[count].first_kinds = tree->entries << 8;
     }
     return count;
 }
 
-/* Marks the nodes below which all tokens are plain. */
+/* Kinds of the bytes behind each place of an entry: kinds[0] of all of them. Places inside a character have
+   KIND_OTHER. */
+static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
+{
+    size_t at = 0, i;
+
+    kinds[entry.size] = 0;
+    while (at < entry.size) { /* first what stands at each place */
+        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+        const size_t size = length > 1 ? (size_t)length : 1;
+
+        kinds[at] = (unsigned char)(length > 1 ? SPECDEC__KIND_WIDE : length < 1 ? SPECDEC__KIND_OTHER
+                                                                                 : specdec__byte_kind(entry.data[at]));
+        for (i = 1; i < size; i++)
+            kinds[at + i] = 0;
+        at += size;
+    }
+    for (i = entry.size; i-- > 0;)
+        kinds[i] |= kinds[i + 1];
+    for (at = 0; at < entry.size;) {
+        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+
+        for (i = 1; length > 1 && i < (size_t)length; i++)
+            kinds[at + i] |= SPECDEC__KIND_OTHER;
+        at += length > 1 ? (size_t)length : 1;
+    }
+}
+
+/* Notes of all nodes what stands below them. */
 static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
+    unsigned char kinds[SPECDEC__TRIE_LONGEST + 2];
 
-    for (i = 0; i < tree->count; i++)
-        tree->nodes[i].first_flag |= SPECDEC__TRIE_PLAIN;
+    memset(tree->heights, 0, tree->count + 1);
     path[0] = 0;
     for (i = 0; i < tree->count; i++) {
         uint32_t entry, end, k;
@@ -145,24 +172,17 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
             depth--;
         if (i)
             path[++depth] = i;
-        end = tree->nodes[i + 1].first_flag >> 8;
-        for (entry = tree->nodes[i].first_flag >> 8; entry < end; entry++) { /* those that end here */
+        end = tree->nodes[i + 1].first_kinds >> 8;
+        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* those that end here */
             const specdec__bytes bytes = specdec__trie_entry(t, tree->tokens[entry]);
-            size_t from = 0, at = 0, size;
 
             if (bytes.size != depth)
                 break;
-            while (at < bytes.size) { /* what is behind the last that is not plain */
-                size = specdec__trie_plain(bytes.data + at, bytes.size - at);
-                at += size ? size : 1;
-                from = size ? from : at;
-            }
+            specdec__trie_suffixes(bytes, kinds);
             for (k = 0; k <= depth; k++) {
-                uint32_t *flags = &tree->nodes[path[k]].first_flag, height = depth - k < 127 ? depth - k : 127;
-
-                *flags = (*flags & 127) < height ? (*flags & ~127u) | height : *flags;
-                if (k < from)
-                    *flags &= ~SPECDEC__TRIE_PLAIN;
+                tree->nodes[path[k]].first_kinds |= kinds[k];
+                if (tree->heights[path[k]] < depth - k)
+                    tree->heights[path[k]] = (unsigned char)(depth - k);
             }
         }
     }
@@ -180,6 +200,7 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     /* A node for every byte, at most, in each tree; what the first leaves is the second one's. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
+    t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
 }
 
 /* Bytes of all tokens that are not too long; text NULL: they are only counted. */
@@ -267,6 +288,7 @@ static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const spec
     t->all.count = specdec__trie_nodes(t, &t->all, 1);
     specdec__trie_mark(t, &t->all);
     t->rest.nodes = t->all.nodes + t->all.count + 1;
+    t->rest.heights = t->all.heights + t->all.count + 1;
     {
         uint32_t id;
 
