@@ -29,6 +29,7 @@ typedef struct specdec__mask_walk {
     specdec__thread threads[SPECDEC__MASK_THREADS];
     specdec__stack_node fresh[SPECDEC__MASK_FRESH];
     specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
+    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the way down */
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__MASK_FRESH];
 } specdec__mask_walk;
 
@@ -183,15 +184,15 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
     return m->out_count;
 }
 
-/* Walks the children of a tree's first node, with the threads of level 0. */
-static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *tree)
+/* Walks a node's children, from the first one to what follows them, with the threads of level 0. */
+static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
     specdec__mask_level *level = w->levels;
-    uint32_t i = 1, depth = 0;
+    uint32_t depth = 0;
 
     w->tree = tree;
-    level->end = tree->count;
+    level->end = end;
     level->fresh = (uint16_t)w->m.fresh_count;
     level->set = 1;
     memset(w->sets[0], 0, sizeof w->sets[0]);
@@ -320,7 +321,7 @@ static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *
             return;
         w->levels[0].from = 0;
         w->levels[0].count = 1;
-        specdec__mask_down(w, &w->trie->rest);
+        specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
     }
     m->fresh_count = 0;
 }
@@ -335,7 +336,90 @@ static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread
     w->levels[0].from = 0;
     w->levels[0].count = (uint16_t)count;
     memcpy(w->threads, threads, count * sizeof *threads);
-    specdec__mask_down(w, tree);
+    specdec__mask_down(w, tree, 1, tree->count);
+}
+
+/* May keys that are not listed follow a KEY state, as in any string? */
+static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thread *at)
+{
+    const specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state, *object = m->words + record[1];
+
+    return SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_KEY && record[3] &&
+           m->words[record[3]] & SPECDEC__STATE_STRING &&
+           SPECDEC__STATE_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__STATE_SET &&
+           specdec__object_takes_other(m, object, specdec__machine_node(m, at->node)->counter,
+                                       specdec__machine_height(m, at->node));
+}
+
+/* Tokens below a node, and those that end in it, anew: threads[0] is in front of its byte. */
+static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
+{
+    const specdec__trie_tree *tree = &w->trie->all;
+    const uint32_t next = tree->nodes[node].next_byte >> 8, first = tree->nodes[node].first_kinds >> 8;
+    uint32_t entry, count;
+
+    w->tree = tree;
+    for (entry = first; entry < tree->nodes[next].first_kinds >> 8; entry++)
+        w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
+    w->m.fresh_count = 0;
+    w->levels[0].from = 0;
+    w->levels[0].count = 1;
+    count = specdec__mask_step(w, &w->levels[0], tree->nodes[node].next_byte & 255);
+    if (!count)
+        return;
+    memmove(w->threads, w->threads + 1, count * sizeof *w->threads);
+    w->levels[0].count = (uint16_t)count;
+    specdec__mask_add(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_kinds >> 8);
+    if (next > node + 1)
+        specdec__mask_down(w, tree, node + 1, next);
+}
+
+/* The mask of a thread at a key, where others than those that are listed may come, too: that of a string that is such a
+   key, and anew what follows the tree of those that are listed. */
+static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state;
+    const specdec__trie_node *nodes = w->trie->all.nodes;
+    uint32_t i = 1, depth = 0, end = w->trie->all.count;
+
+    specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
+    w->low = 0;
+    w->high = SPECDEC__TRIE_LONGEST;
+    m->fresh_count = m->fresh_from = 0;
+    w->threads[0].state = record[3];
+    w->threads[0].node = specdec__machine_push(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
+    w->levels[0].from = 0;
+    w->levels[0].count = 1;
+    specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
+    w->keys[0] = at->state;
+    w->ends[0] = end;
+    for (;;) { /* along the tree of keys */
+        const uint32_t *edge;
+
+        while (i >= w->ends[depth]) {
+            if (!depth)
+                return;
+            depth--;
+        }
+        record = m->words + w->keys[depth];
+        end = nodes[i].next_byte >> 8;
+        edge = specdec__state_edge(record + 4, SPECDEC__STATE_EDGES(record[0]), nodes[i].next_byte & 255);
+        if (edge && SPECDEC__STATE_KIND(m->words[edge[1]]) == SPECDEC__STATE_KEY && end > i + 1 &&
+            specdec__object_has_key(m, edge[1], at->node)) {
+            w->keys[++depth] = edge[1]; /* tokens that end here may follow, as for any string */
+            w->ends[depth] = end;
+            i++;
+            continue;
+        }
+        if (edge) {
+            w->threads[0].state = w->keys[depth];
+            w->threads[0].node = at->node;
+            specdec__mask_again(w, i);
+        }
+        i = end;
+    }
 }
 
 /* All tokens that may follow, but for those that end a text. Threads inside of strings are walked alone: none may be
@@ -344,13 +428,23 @@ static void specdec__mask_fill(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
     specdec__thread others[SPECDEC__THREADS];
-    uint32_t i, count = 0, sum = 0;
+    uint32_t i, count = 0, sum = 0, key = UINT32_MAX;
 
     if (state->threads <= SPECDEC__MASK_ALONE) {
+        for (i = 0; i < state->threads && key == UINT32_MAX; i++)
+            if (specdec__mask_any_key(w, &state->thread[i]))
+                key = i;
+        w->threads_most = 1;
+        if (key != UINT32_MAX) { /* first, as it takes tokens away, too */
+            specdec__mask_key(w, &state->thread[key]);
+            sum += w->threads_most;
+        }
         for (i = 0; i < state->threads; i++) {
             const specdec__thread *at = &state->thread[i];
             const uint32_t header = w->m.words[at->state];
 
+            if (i == key)
+                continue;
             w->threads_most = 1;
             if (header & SPECDEC__STATE_STRING) {
                 specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
