@@ -24912,7 +24912,8 @@ struct specdec_token_trie {
     uint32_t *at;              /* (tokens + 1) */
     specdec__trie_tree all;    /* all tokens, as a whole */
     specdec__trie_tree rest;   /* those with characters that need escapes, from the first of these on */
-    uint32_t *plain;           /* (words) tokens of characters that need none, only */
+    uint32_t *plain;           /* (words) tokens of characters that need none, only; */
+    uint32_t *brief;           /* (words) of these, those of at most SPECDEC__LIVE_BYTES bytes */
     uint32_t *by_length;       /* (plain_count) these, in order of their characters */
     uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* first with so many characters */
     uint32_t plain_count, rest_longest; /* bytes of the longest entry of `rest` */
@@ -25075,6 +25076,7 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->rest.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
+    t->brief = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     /* A node for every byte, at most, in each tree; what the first leaves is the second one's. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
     t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
@@ -25109,6 +25111,7 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
 
     memset(count, 0, sizeof count);
     memset(t->plain, 0, (size_t)t->words * 4);
+    memset(t->brief, 0, (size_t)t->words * 4);
     for (id = 0; id < t->vocab->count; id++) {
         const unsigned char *text = t->text + t->at[id];
         const size_t size = t->at[id + 1] - t->at[id];
@@ -25125,6 +25128,8 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
         t->all.tokens[t->all.entries++] = id;
         if (at == size) {
             t->plain[id / 32] |= 1u << id % 32;
+            if (size <= SPECDEC__LIVE_BYTES)
+                t->brief[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
         } else if (text[at] >= 0x20) { /* control characters never stand in a string */
@@ -25192,7 +25197,8 @@ enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_FRESH = 512, SPECDEC__MASK_AL
 /* A node on the way down the tree: its threads, how many nodes the stack had, and where its children end. */
 typedef struct specdec__mask_level {
     uint32_t end;
-    uint16_t from, count, fresh, set; /* set: there is one of bytes that its children may have */
+    uint16_t from, count, fresh;
+    unsigned char set, clean; /* set: there is one of bytes that its children may have; clean: all bytes are plain */
 } specdec__mask_level;
 
 /* The memory of a call. */
@@ -25204,6 +25210,7 @@ typedef struct specdec__mask_walk {
     uint32_t *mask;
     uint32_t low, high;   /* plain characters in front of an entry that count */
     uint32_t threads_most; /* of a step */
+    uint32_t brief;        /* plain tokens of so many bytes were added beforehand */
     uint32_t sets[4][8];
     specdec__thread items[SPECDEC__STEP_ITEMS];
     specdec__thread threads[SPECDEC__MASK_THREADS];
@@ -25374,7 +25381,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
     w->tree = tree;
     level->end = end;
     level->fresh = (uint16_t)w->m.fresh_count;
-    level->set = 1;
+    level->set = level->clean = 1;
     memset(w->sets[0], 0, sizeof w->sets[0]);
     specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[0]);
     for (;;) {
@@ -25414,7 +25421,12 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
                                    tree->heights[i]))
                 break;
         if (k < count && k < 4) {
-            specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
+            const uint32_t *record = w->m.words + w->threads[level->from + level->count + k].state;
+
+            /* What is brief was added beforehand; a state where nothing is live is inside a character. */
+            if (depth + 1 + tree->heights[i] > w->brief || !level->clean || !SPECDEC__LIVE(record[0]) ||
+                (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
+                specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
             i = next;
             continue;
         }
@@ -25424,6 +25436,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
             continue;
         }
         w->levels[depth + 1].from = (uint16_t)(level->from + level->count);
+        w->levels[depth + 1].clean = level->clean && (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
         level = &w->levels[++depth];
         level->count = (uint16_t)count;
         level->fresh = (uint16_t)w->m.fresh_count;
@@ -25631,6 +25644,15 @@ static void specdec__mask_fill(specdec__mask_walk *w)
                 specdec__mask_walk_with(w, at, 1, &w->trie->rest);
             } else if (header & SPECDEC__STATE_STRINGS && SPECDEC__STATE_KIND(header) != SPECDEC__STATE_REPEAT) {
                 specdec__mask_counted(w, at);
+            } else if (SPECDEC__STATE_KIND(header) == SPECDEC__STATE_PLAIN &&
+                       SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
+                uint32_t k;
+
+                for (k = 0; k < w->trie->words; k++)
+                    w->mask[k] |= w->trie->brief[k];
+                w->brief = SPECDEC__LIVE_BYTES;
+                specdec__mask_walk_with(w, at, 1, &w->trie->all);
+                w->brief = 0;
             } else {
                 others[count++] = *at;
                 continue;
@@ -25664,6 +25686,7 @@ static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, cons
     w->state = state;
     w->trie = trie;
     w->mask = mask;
+    w->brief = 0;
     memset(mask, 0, (size_t)trie->words * 4);
     specdec__mask_fill(w);
     for (i = 0; i < v->end_count; i++) {

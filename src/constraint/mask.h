@@ -12,7 +12,8 @@ enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_FRESH = 512, SPECDEC__MASK_AL
 /* A node on the way down the tree: its threads, how many nodes the stack had, and where its children end. */
 typedef struct specdec__mask_level {
     uint32_t end;
-    uint16_t from, count, fresh, set; /* set: there is one of bytes that its children may have */
+    uint16_t from, count, fresh;
+    unsigned char set, clean; /* set: there is one of bytes that its children may have; clean: all bytes are plain */
 } specdec__mask_level;
 
 /* The memory of a call. */
@@ -24,6 +25,7 @@ typedef struct specdec__mask_walk {
     uint32_t *mask;
     uint32_t low, high;   /* plain characters in front of an entry that count */
     uint32_t threads_most; /* of a step */
+    uint32_t brief;        /* plain tokens of so many bytes were added beforehand */
     uint32_t sets[4][8];
     specdec__thread items[SPECDEC__STEP_ITEMS];
     specdec__thread threads[SPECDEC__MASK_THREADS];
@@ -194,7 +196,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
     w->tree = tree;
     level->end = end;
     level->fresh = (uint16_t)w->m.fresh_count;
-    level->set = 1;
+    level->set = level->clean = 1;
     memset(w->sets[0], 0, sizeof w->sets[0]);
     specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[0]);
     for (;;) {
@@ -234,7 +236,12 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
                                    tree->heights[i]))
                 break;
         if (k < count && k < 4) {
-            specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
+            const uint32_t *record = w->m.words + w->threads[level->from + level->count + k].state;
+
+            /* What is brief was added beforehand; a state where nothing is live is inside a character. */
+            if (depth + 1 + tree->heights[i] > w->brief || !level->clean || !SPECDEC__LIVE(record[0]) ||
+                (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
+                specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
             i = next;
             continue;
         }
@@ -244,6 +251,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
             continue;
         }
         w->levels[depth + 1].from = (uint16_t)(level->from + level->count);
+        w->levels[depth + 1].clean = level->clean && (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
         level = &w->levels[++depth];
         level->count = (uint16_t)count;
         level->fresh = (uint16_t)w->m.fresh_count;
@@ -451,6 +459,15 @@ static void specdec__mask_fill(specdec__mask_walk *w)
                 specdec__mask_walk_with(w, at, 1, &w->trie->rest);
             } else if (header & SPECDEC__STATE_STRINGS && SPECDEC__STATE_KIND(header) != SPECDEC__STATE_REPEAT) {
                 specdec__mask_counted(w, at);
+            } else if (SPECDEC__STATE_KIND(header) == SPECDEC__STATE_PLAIN &&
+                       SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
+                uint32_t k;
+
+                for (k = 0; k < w->trie->words; k++)
+                    w->mask[k] |= w->trie->brief[k];
+                w->brief = SPECDEC__LIVE_BYTES;
+                specdec__mask_walk_with(w, at, 1, &w->trie->all);
+                w->brief = 0;
             } else {
                 others[count++] = *at;
                 continue;
@@ -484,6 +501,7 @@ static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, cons
     w->state = state;
     w->trie = trie;
     w->mask = mask;
+    w->brief = 0;
     memset(mask, 0, (size_t)trie->words * 4);
     specdec__mask_fill(w);
     for (i = 0; i < v->end_count; i++) {

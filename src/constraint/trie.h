@@ -35,7 +35,8 @@ struct specdec_token_trie {
     uint32_t *at;              /* (tokens + 1) */
     specdec__trie_tree all;    /* all tokens, as a whole */
     specdec__trie_tree rest;   /* those with characters that need escapes, from the first of these on */
-    uint32_t *plain;           /* (words) tokens of characters that need none, only */
+    uint32_t *plain;           /* (words) tokens of characters that need none, only; */
+    uint32_t *brief;           /* (words) of these, those of at most SPECDEC__LIVE_BYTES bytes */
     uint32_t *by_length;       /* (plain_count) these, in order of their characters */
     uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* first with so many characters */
     uint32_t plain_count, rest_longest; /* bytes of the longest entry of `rest` */
@@ -198,6 +199,7 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->rest.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
+    t->brief = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     /* A node for every byte, at most, in each tree; what the first leaves is the second one's. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
     t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
@@ -232,6 +234,7 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
 
     memset(count, 0, sizeof count);
     memset(t->plain, 0, (size_t)t->words * 4);
+    memset(t->brief, 0, (size_t)t->words * 4);
     for (id = 0; id < t->vocab->count; id++) {
         const unsigned char *text = t->text + t->at[id];
         const size_t size = t->at[id + 1] - t->at[id];
@@ -248,6 +251,8 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
         t->all.tokens[t->all.entries++] = id;
         if (at == size) {
             t->plain[id / 32] |= 1u << id % 32;
+            if (size <= SPECDEC__LIVE_BYTES)
+                t->brief[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
         } else if (text[at] >= 0x20) { /* control characters never stand in a string */
