@@ -21364,8 +21364,9 @@ static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t stat
     return specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
 }
 
-/* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not. */
-static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at)
+/* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not, or need more
+   of the stack. self not 0: all kinds if all these characters lead there. */
+static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
 {
     static const unsigned char forms[8][5] = { /* bytes; first from, to; second from, to */
         {2, 0xc2, 0xdf, 0x80, 0xbf}, {3, 0xe0, 0xe0, 0xa0, 0xbf}, {3, 0xe1, 0xec, 0x80, 0xbf},
@@ -21377,10 +21378,13 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
     while (byte <= high && live) {
         const uint32_t *edge = specdec__live_edge(b, state, byte);
 
-        if (!edge || SPECDEC__STATE_KIND(b->words[edge[1]]) != SPECDEC__STATE_PLAIN)
+        if (!edge || SPECDEC__STATE_KIND(b->words[edge[1]]) != SPECDEC__STATE_PLAIN ||
+            SPECDEC__STATE_NEED(b->words[edge[1]]) > SPECDEC__STATE_NEED(b->words[state]))
             return 0;
-        live &= at + 1u == forms[form][0] ? SPECDEC__LIVE(b->words[edge[1]])
-                                          : specdec__live_wide(b, edge[1], form, at + 1);
+        if (at + 1u < forms[form][0])
+            live &= specdec__live_wide(b, edge[1], form, at + 1, self);
+        else
+            live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
         byte = (edge[0] >> 8) + 1;
     }
     return live;
@@ -21400,7 +21404,8 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
         if (byte >= next) {
             const uint32_t *edge = specdec__live_edge(b, state, byte);
 
-            target = edge ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
+            target = edge && SPECDEC__STATE_NEED(b->words[edge[1]]) <= SPECDEC__STATE_NEED(b->words[state])
+                         ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
             next = edge ? (edge[0] >> 8) + 1 : byte + 1;
             if (!edge)
                 live &= ~kind;
@@ -21408,11 +21413,29 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
         live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
     }
     for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
-        const uint32_t behind = specdec__live_wide(b, state, form, 0);
+        const uint32_t behind = specdec__live_wide(b, state, form, 0, 0);
 
         live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
     }
     return live;
+}
+
+/* Does every character that needs no escape in a JSON string lead back to a state, and no control character on? */
+static int specdec__live_loops(const specdec__build *b, uint32_t state)
+{
+    uint32_t byte;
+    int form;
+
+    for (byte = 0; byte < 0x80; byte++) {
+        const uint32_t *edge = specdec__live_edge(b, state, byte);
+
+        if (byte < 0x20 ? edge != NULL : byte != '"' && byte != '\\' && (!edge || edge[1] != state))
+            return 0;
+    }
+    for (form = 0; form < 8; form++)
+        if (!specdec__live_wide(b, state, form, 0, state))
+            return 0;
+    return 1;
 }
 
 /* Of all states that only read bytes; each round is one more byte. States come in order, so that a round sees what the
@@ -21424,8 +21447,8 @@ static void specdec__build_live(specdec__build *b)
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !SPECDEC__STATE_NEED(record[0]) &&
-            SPECDEC__STATE_EDGES(record[0]))
+        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && SPECDEC__STATE_EDGES(record[0]) &&
+            SPECDEC__STATE_NEED(record[0]) < 255)
             record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
     }
     for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_works(b, b->states.count); round++)
@@ -21437,6 +21460,10 @@ static void specdec__build_live(specdec__build *b)
             *header = (*header & ((1u << SPECDEC__LIVE_SHIFT) - 1)) | live << SPECDEC__LIVE_SHIFT;
             changed = 1;
         }
+    for (i = 0; i < b->states.count; i++)
+        if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
+            !(b->words[b->states.data[i]] & SPECDEC__STATE_FINAL) && specdec__live_loops(b, b->states.data[i]))
+            b->words[b->states.data[i]] |= SPECDEC__STATE_STRING;
 }
 
 /* ---- First bytes of rules. */

@@ -96,6 +96,7 @@ static const example grammars[] = {
     {GBNF, "root ::= [a-c]{2,3} \"!\"{0,1000000} [^\\x00-\\x7f]", {"ab\xc3\xa9", "abc!!!!\xe6\xbc\xa2", NULL, "ab", "abcd", "a!", NULL}},
     {GBNF, "root ::= (\n \"x\" |\n \"y\" )+ \"\\n\"", {"xy\n", NULL, "xy", NULL}},
     {GBNF, "root ::= \"\\u00e9\" . [\\]\\-a] \"\\x41\"?", {"\xc3\xa9z]", "\xc3\xa9\xf0\x9f\x98\x80-A", NULL, "e]", NULL}},
+    {GBNF, "root ::= \"'\" [^\"]* \"\\\"\"", {"'a\nb\"", "'\xc3\xa9\"", NULL, "'a", "a\"", NULL}},
     {GBNF, "root ::= a a\na ::= (\"x\"{300,400} \"y\")?", {"", NULL, "xy", "y", NULL}},
     {REGEX, "[a-z]+@[a-z]+\\.(com|org)", {"ab@cd.com", NULL, "ab@cd.co", "@a.com", NULL}},
     {REGEX, "(ab|a)(c|bcd)", {"abcd", "ac", "abc", NULL, "ab", NULL}},
