@@ -37,7 +37,7 @@ enum {
    ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
-#define SPECDEC__LIVE_BYTES 15
+#define SPECDEC__LIVE_BYTES 40
 #define SPECDEC__KINDS_PLAIN 127u /* all but the last */
 #define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
 #define SPECDEC__KIND_OTHER 128u

@@ -744,6 +744,78 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     return !b->failed && alive.data[1];
 }
 
+/* Are two states alike, by the blocks of what they lead to? */
+static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
+{
+    const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
+    uint32_t i;
+
+    for (i = 0; i < d->classes; i++)
+        if (block[x[i]] != block[y[i]])
+            return 0;
+    return block[a] == block[c];
+}
+
+/* Splits blocks of states by what these lead to. Returns how many blocks there are then. now: (states) their numbers,
+   in order of their first states; slots: (mask + 1) an open hash. */
+static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
+                                   uint32_t *slots, uint32_t mask)
+{
+    uint32_t i, c, count = 0;
+
+    memset(slots, 0, ((size_t)mask + 1) * 4);
+    for (i = 0; i < d->states; i++) {
+        uint64_t hash = specdec__mix(block[i] + UINT64_C(1));
+        uint32_t other;
+
+        for (c = 0; c < d->classes; c++)
+            hash = specdec__mix(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
+        for (; (other = slots[hash & mask]) != 0; hash++)
+            if (specdec__dfa_alike(d, block, first[other - 1], i))
+                break;
+        if (!other) {
+            first[count] = i;
+            slots[hash & mask] = ++count;
+            other = count;
+        }
+        now[i] = other - 1;
+    }
+    return count;
+}
+
+/* Makes one of states that nothing tells apart (E. F. Moore 1956), of a DFA without calls. State 1 stays the first. */
+static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
+{
+    uint32_t mask = 15, count = 0, before = 0, i, c, *block, *now, *first, *slots;
+
+    if (d->calls.count || d->states < 3)
+        return;
+    while (mask < 2 * d->states)
+        mask = 2 * mask + 1;
+    block = specdec__build_scratch(b, 3 * (size_t)d->states);
+    slots = specdec__build_scratch(b, (size_t)mask + 1);
+    if (!block || !slots)
+        return;
+    now = block + d->states;
+    first = now + d->states;
+    for (i = 0; i < d->states; i++)
+        block[i] = i ? d->label.data[i] + 1 : 0;
+    while ((count = specdec__dfa_split(d, block, now, first, slots, mask)) != before) {
+        if (!specdec__build_works(b, d->next.count / 4 + 1))
+            return;
+        before = count;
+        memcpy(block, now, (size_t)d->states * 4);
+    }
+    for (i = 0; i < count; i++) { /* a block's first state is never below its number */
+        d->label.data[i] = d->label.data[first[i]];
+        for (c = 0; c < d->classes; c++)
+            d->next.data[(size_t)i * d->classes + c] = block[d->next.data[(size_t)first[i] * d->classes + c]];
+    }
+    d->states = count;
+    d->label.count = count;
+    d->next.count = count * d->classes;
+}
+
 /* ---- Records. */
 
 /* What a DFA's state becomes: edges where classes that lead to the same state are one, and calls. */
@@ -769,12 +841,14 @@ static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const
     return count;
 }
 
-/* Records of a DFA. ends (32) says where a quote leads that ends each label; NULL: accepting states end a rule. Returns
-   the first one. places: those of all states, or NULL. */
-static uint32_t specdec__emit(specdec__build *b, const specdec__dfa *d, const uint32_t *ends, uint32_t **places)
+/* Records of a DFA, which becomes the least one. ends (32) says where a quote leads that ends each label; NULL:
+   accepting states end a rule. Returns the first one. places: those of all states, or NULL. */
+static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
 {
-    uint32_t *place = specdec__build_scratch(b, d->states), i, call = 0, at;
+    uint32_t *place, i, call = 0, at;
 
+    specdec__dfa_minimise(b, d);
+    place = specdec__build_scratch(b, d->states);
     if (!place || d->states < 2)
         return 0;
     place[0] = 0;
