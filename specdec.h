@@ -19952,7 +19952,8 @@ typedef struct specdec__build {
     int strings;               /* characters as in a JSON string: some must be escaped */
     uint64_t work;             /* how much was done: a bound for what is hostile */
     uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
-    int failed;                /* SPECDEC_ERROR_MEMORY or _UNSUPPORTED */
+    uint32_t crowd;            /* the state that has too many alternatives */
+    int failed;                /* SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
     const char *why;
     size_t at;                 /* place in the text that failed */
 } specdec__build;
@@ -21428,6 +21429,49 @@ static void specdec__build_needs(specdec__build *b)
         }
 }
 
+/* Takes away calls of rules that nothing matches. */
+static void specdec__build_prune(specdec__build *b)
+{
+    uint32_t i, k, kept;
+
+    for (i = 0; i < b->states.count; i++) {
+        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+
+        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN)
+            continue;
+        for (k = kept = 0; k < record[1]; k++)
+            if (specdec__need_rule(b, call[2 * k]) < 255) {
+                call[2 * kept] = call[2 * k];
+                call[2 * kept++ + 1] = call[2 * k + 1];
+            }
+        record[1] = kept;
+    }
+}
+
+/* Refuses states where so many alternatives begin with the same byte that a text could not have a thread for each. */
+static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
+{
+    uint32_t i, k, byte;
+
+    for (i = 0; i < b->states.count && !b->failed; i++) {
+        const uint32_t *record = b->words + b->states.data[i];
+        const uint32_t *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+
+        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN || record[1] <= SPECDEC__THREADS)
+            continue;
+        for (byte = 0; byte < 256 && specdec__build_works(b, record[1]); byte++) {
+            uint32_t count = 0;
+
+            for (k = 0; k < record[1]; k++)
+                count += rules[call[2 * k]].first[byte >> 5] >> (byte & 31) & 1;
+            if (count > SPECDEC__THREADS) {
+                b->crowd = b->states.data[i];
+                specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in one place");
+            }
+        }
+    }
+}
+
 /* ---- Kinds of bytes that may follow in any number, and order, up to a limit. */
 
 /* The edge of a byte among those of a state; NULL: there is none. */
@@ -21575,6 +21619,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
 
     specdec__build_tails(b);
     specdec__build_needs(b);
+    specdec__build_prune(b);
     specdec__build_live(b);
     rules = (specdec__rule *)(void *)specdec__build_scratch(b, size / 4);
     if (b->failed)
@@ -21586,6 +21631,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
             rules[i].need = specdec__need_rule(b, i);
             changed |= (uint32_t)specdec__first_of(b, rules, rules[i].start, &rules[i]);
         }
+    specdec__build_crowds(b, rules);
     if (!b->failed && specdec__need_rule(b, root) > SPECDEC__STACK_HEIGHT)
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_rule(b, root) == 255 ? "nothing matches it"
                                                                                         : "it is nested too deeply");
@@ -24786,6 +24832,15 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     b->rules.data[rule] = start;
 }
 
+/* An error that has no keyword yet is that of a conjunction. */
+static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
+{
+    if (s->bad_key || s->bad_node || !s->conjunctions.data[3 * conjunction + 1])
+        return;
+    s->bad_node = s->terms.data[s->conjunctions.data[3 * conjunction]] >> 1;
+    s->bad_key = key;
+}
+
 /* Reads a schema and builds all its rules. text NULL: any value. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
@@ -24832,8 +24887,16 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     root = specdec__schema_rule(s, &term, 1);
     for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
         specdec__schema_build(s, i);
-    if (!b->failed)
-        specdec__build_finish(b, root, s->free_space);
+    if (b->failed) {
+        if (i && b->failed != SPECDEC_ERROR_MEMORY)
+            specdec__schema_blame(s, i - 1,
+                                  b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
+        return;
+    }
+    specdec__build_finish(b, root, s->free_space);
+    for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
+        if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
+            specdec__schema_blame(s, i, "anyOf, oneOf or not");
 }
 
 SPECDEC__FOR_SPEED

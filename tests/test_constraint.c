@@ -366,6 +366,23 @@ static void test_prefix(void)
         CHECK(!specdec_constraint_init(&c, &source, room, ROOM, &error));
         CHECK(accepts(c, "no") && accepts(c, "not sure") && accepts(c, "yes") && !accepts(c, "not") && !accepts(c, "yesno"));
     }
+    TEST("alternatives that nothing matches take no room from others; too many that begin alike are refused");
+    {
+        static char text[20000];
+        int many, k;
+
+        for (many = 0; many < 2; many++) {
+            char *at = text + snprintf(text, 100, "{\"anyOf\":[");
+
+            for (k = 0; k < 100; k++)
+                at += snprintf(at, 120, "{\"type\":\"object\",\"required\":[\"a%d\"],\"properties\":{\"a%d\":%s}},", k, k,
+                               many ? "true" : "{\"$ref\":\"#/$defs/endless\"}");
+            snprintf(at, 200, "{\"type\":\"object\",\"required\":[\"b\"]}],\"$defs\":{\"endless\":{\"type\":\"array\","
+                              "\"minItems\":1,\"items\":{\"$ref\":\"#/$defs/endless\"}}}}");
+            c = compile(SCHEMA, text, 0, &error);
+            CHECK(many ? !c && strstr(error.text, "anyOf") : c && accepts(c, "{\"b\":1}"));
+        }
+    }
     TEST("JSON nests as deep as states have room, and ends there");
     c = compile(SPECDEC_CONSTRAINT_JSON, NULL, 0, &error);
     CHECK(c != NULL);

@@ -30,7 +30,8 @@ typedef struct specdec__build {
     int strings;               /* characters as in a JSON string: some must be escaped */
     uint64_t work;             /* how much was done: a bound for what is hostile */
     uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
-    int failed;                /* SPECDEC_ERROR_MEMORY or _UNSUPPORTED */
+    uint32_t crowd;            /* the state that has too many alternatives */
+    int failed;                /* SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
     const char *why;
     size_t at;                 /* place in the text that failed */
 } specdec__build;

@@ -203,6 +203,49 @@ static void specdec__build_needs(specdec__build *b)
         }
 }
 
+/* Takes away calls of rules that nothing matches. */
+static void specdec__build_prune(specdec__build *b)
+{
+    uint32_t i, k, kept;
+
+    for (i = 0; i < b->states.count; i++) {
+        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+
+        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN)
+            continue;
+        for (k = kept = 0; k < record[1]; k++)
+            if (specdec__need_rule(b, call[2 * k]) < 255) {
+                call[2 * kept] = call[2 * k];
+                call[2 * kept++ + 1] = call[2 * k + 1];
+            }
+        record[1] = kept;
+    }
+}
+
+/* Refuses states where so many alternatives begin with the same byte that a text could not have a thread for each. */
+static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
+{
+    uint32_t i, k, byte;
+
+    for (i = 0; i < b->states.count && !b->failed; i++) {
+        const uint32_t *record = b->words + b->states.data[i];
+        const uint32_t *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+
+        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN || record[1] <= SPECDEC__THREADS)
+            continue;
+        for (byte = 0; byte < 256 && specdec__build_works(b, record[1]); byte++) {
+            uint32_t count = 0;
+
+            for (k = 0; k < record[1]; k++)
+                count += rules[call[2 * k]].first[byte >> 5] >> (byte & 31) & 1;
+            if (count > SPECDEC__THREADS) {
+                b->crowd = b->states.data[i];
+                specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in one place");
+            }
+        }
+    }
+}
+
 /* ---- Kinds of bytes that may follow in any number, and order, up to a limit. */
 
 /* The edge of a byte among those of a state; NULL: there is none. */
@@ -350,6 +393,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
 
     specdec__build_tails(b);
     specdec__build_needs(b);
+    specdec__build_prune(b);
     specdec__build_live(b);
     rules = (specdec__rule *)(void *)specdec__build_scratch(b, size / 4);
     if (b->failed)
@@ -361,6 +405,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
             rules[i].need = specdec__need_rule(b, i);
             changed |= (uint32_t)specdec__first_of(b, rules, rules[i].start, &rules[i]);
         }
+    specdec__build_crowds(b, rules);
     if (!b->failed && specdec__need_rule(b, root) > SPECDEC__STACK_HEIGHT)
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_rule(b, root) == 255 ? "nothing matches it"
                                                                                         : "it is nested too deeply");

@@ -729,6 +729,15 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     b->rules.data[rule] = start;
 }
 
+/* An error that has no keyword yet is that of a conjunction. */
+static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
+{
+    if (s->bad_key || s->bad_node || !s->conjunctions.data[3 * conjunction + 1])
+        return;
+    s->bad_node = s->terms.data[s->conjunctions.data[3 * conjunction]] >> 1;
+    s->bad_key = key;
+}
+
 /* Reads a schema and builds all its rules. text NULL: any value. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
@@ -775,8 +784,16 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     root = specdec__schema_rule(s, &term, 1);
     for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
         specdec__schema_build(s, i);
-    if (!b->failed)
-        specdec__build_finish(b, root, s->free_space);
+    if (b->failed) {
+        if (i && b->failed != SPECDEC_ERROR_MEMORY)
+            specdec__schema_blame(s, i - 1,
+                                  b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
+        return;
+    }
+    specdec__build_finish(b, root, s->free_space);
+    for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
+        if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
+            specdec__schema_blame(s, i, "anyOf, oneOf or not");
 }
 
 SPECDEC__FOR_SPEED
