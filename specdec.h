@@ -26,7 +26,8 @@
 
      Runs a model of the architectures llama, mistral3, qwen2, qwen3, qwen3moe, qwen2vl, qwen3vl and qwen3vlmoe (their
      text), gemma, gemma2, gemma3, phi3, smollm3, granite, granitemoe, ernie4_5, exaone, exaone4, glm4, internlm2,
-     minicpm, olmo2 and olmoe, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
+     minicpm, olmo2, olmoe, apertus, arcee, bailingmoe2, cohere2, ernie4_5-moe, glm4moe, gpt-oss, hunyuan-dense,
+     qwen2moe and seed_oss, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
      file or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies
      all of them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte
      for byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
@@ -95,11 +96,11 @@
      >>quant/ types decode table fit wide encode tiles
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
-     >>model/ gguf model parts facts tensors rope bind heads open
+     >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words lookup load merge tokenize decode stop template template_run chat
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
-     >>cache/ kv reserve bytes
-     >>forward/ context multiply rows attention step
+     >>cache/ state kv reserve bytes
+     >>forward/ context multiply rows attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
@@ -404,6 +405,8 @@ typedef struct specdec_config {
     int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where a text can be
+                                   cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
@@ -470,6 +473,8 @@ typedef struct specdec_config {
     X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
     X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
       "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
+    X("checkpoint", checkpoint, INTEGER, 0, 1 << 30, NULL, \
+      "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
@@ -813,6 +818,8 @@ typedef struct specdec_info {
     int cache_kept;                              /* of those that are free, with beginnings of ended texts */
     int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
+    size_t state_bytes;                          /* of recurrent layers: of a text; the cache holds several */
+    uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 
@@ -1260,6 +1267,9 @@ typedef struct specdec_model_info {
     int has_template;                       /* it brings a chat template, recognised or not */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
+    int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
+    const char *recurrent;                  /* of which kind they are; NULL: there are none */
+    size_t state_bytes;                     /* of a text */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
@@ -5391,6 +5401,21 @@ typedef struct specdec__softening {
     float *scale;                /* (count): the largest of these products, over 255 */
 } specdec__softening;
 
+/* One update of a head of a recurrent layer: matrix (rows, values) *= decay; matrix += key * change^T, where change is
+   rate * value or, where the layer corrects itself, rate * (value - matrix^T * key); out (values) = matrix^T * query.
+   Sums over rows go in order. The gated delta rule (Yang et al. 2024, arXiv 2412.06464) and Mamba-2 (Dao and Gu 2024,
+   arXiv 2405.21060) are of this form. */
+typedef struct specdec__recurrence {
+    float *matrix;
+    int rows, values;   /* values: a multiple of 16 */
+    int corrects;
+    float decay, rate;
+    const float *key;   /* (rows) */
+    const float *query; /* (rows); NULL: no output is wanted */
+    const float *value; /* (values) */
+    float *out;         /* (values) */
+} specdec__recurrence;
+
 /* The float loops of an instruction set: name, result, parameters. They are written once, in >>kernel/lanes. */
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
@@ -5433,6 +5458,12 @@ typedef struct specdec__softening {
     /* out (count, stride) = sums (count, 16) [+ bias]. */ \
     X(isa, put, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
     X(isa, scale, void, (float *x, float a, int count)) \
+    /* out (count, a multiple of 16) = the sum over taps, in order, of weights (taps, stride) * rows[tap], [+ bias], \
+       elementwise; then, if it is asked for, x / (1 + e^-x) of it. */ \
+    X(isa, convolve, void, (const float *const *rows, const float *weights, size_t stride, int taps, \
+                            const float *bias, int silu, int count, float *out)) \
+    /* One update of a recurrent layer's head. */ \
+    X(isa, recur, void, (const specdec__recurrence *r)) \
     X(isa, add_scaled, void, (float *x, float a, const float *y, int count)) \
     /* x = cap * tanh(x / cap). */ \
     X(isa, cap, void, (float *x, float cap, int count)) \
@@ -19299,19 +19330,20 @@ SPECDEC__FOR_SPEED
    An object's OTHER is a SET, or where only some keys are welcome, the state that reads them.
    States AFTER_... go on with the node that led to them: it holds a counter. */
 enum {
-    SPECDEC__STATE_PLAIN, SPECDEC__STATE_KEY, SPECDEC__STATE_SET, SPECDEC__STATE_OBJECT, SPECDEC__STATE_AFTER_MEMBER,
-    SPECDEC__STATE_ARRAY, SPECDEC__STATE_AFTER_ITEM, SPECDEC__STATE_BEFORE_ITEM, SPECDEC__STATE_REPEAT,
-    SPECDEC__STATE_AFTER_REPEAT
+    SPECDEC__VERTEX_PLAIN, SPECDEC__VERTEX_KEY, SPECDEC__VERTEX_SET, SPECDEC__VERTEX_OBJECT,
+    SPECDEC__VERTEX_AFTER_MEMBER,
+    SPECDEC__VERTEX_ARRAY, SPECDEC__VERTEX_AFTER_ITEM, SPECDEC__VERTEX_BEFORE_ITEM, SPECDEC__VERTEX_REPEAT,
+    SPECDEC__VERTEX_AFTER_REPEAT
 };
 
-#define SPECDEC__STATE_FINAL 16u   /* the rule may end here */
-#define SPECDEC__STATE_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
-#define SPECDEC__STATE_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
+#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end here */
+#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
+#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
                                      front of all these: an edge for the quote, perhaps, and one call */
-#define SPECDEC__STATE_KIND(header) ((header) & 15u)
+#define SPECDEC__VERTEX_KIND(header) ((header) & 15u)
 /* Levels of the stack that it takes to end; 255: it cannot. */
-#define SPECDEC__STATE_NEED(header) ((header) >> 8 & 255u)
-#define SPECDEC__STATE_EDGES(header) ((header) >> 16 & 511)
+#define SPECDEC__VERTEX_NEED(header) ((header) >> 8 & 255u)
+#define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
    ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
@@ -19465,24 +19497,25 @@ static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t
 }
 
 /* Does a state go on with the node that led to it? */
-SPECDEC__INLINE int specdec__state_keeps(uint32_t header)
+SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
 {
-    const uint32_t kind = SPECDEC__STATE_KIND(header);
+    const uint32_t kind = SPECDEC__VERTEX_KIND(header);
 
-    return kind == SPECDEC__STATE_AFTER_MEMBER || kind == SPECDEC__STATE_AFTER_ITEM ||
-           kind == SPECDEC__STATE_AFTER_REPEAT;
+    return kind == SPECDEC__VERTEX_AFTER_MEMBER || kind == SPECDEC__VERTEX_AFTER_ITEM ||
+           kind == SPECDEC__VERTEX_AFTER_REPEAT;
 }
 
 /* Is a rule over in this state, whatever follows? */
-SPECDEC__INLINE int specdec__state_over(const uint32_t *record)
+SPECDEC__INLINE int specdec__vertex_over(const uint32_t *record)
 {
-    return (record[0] & ~(255u << 8)) == (SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL) && !record[1];
+    return (record[0] & ~(255u << 8)) == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !record[1];
 }
 
 /* Do only bytes lead on from this state? */
-SPECDEC__INLINE int specdec__state_alone(const uint32_t *record)
+SPECDEC__INLINE int specdec__vertex_alone(const uint32_t *record)
 {
-    return SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !(record[0] & SPECDEC__STATE_FINAL);
+    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
+           !(record[0] & SPECDEC__VERTEX_FINAL);
 }
 
 /* A thread behind the byte of a step, unless the stack is too high for it to end. */
@@ -19490,13 +19523,13 @@ static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_
 {
     uint32_t i;
 
-    if (specdec__machine_height(m, node) + SPECDEC__STATE_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+    if (specdec__machine_height(m, node) + SPECDEC__VERTEX_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
-    while (node && specdec__state_over(m->words + state)) {
+    while (node && specdec__vertex_over(m->words + state)) {
         const specdec__stack_node *top = specdec__machine_node(m, node);
 
         state = top->back;
-        node = specdec__state_keeps(m->words[state]) ? node : top->parent;
+        node = specdec__vertex_keeps(m->words[state]) ? node : top->parent;
     }
     for (i = 0; i < m->out_count; i++)
         if (m->out[i].state == state && m->out[i].node == node)
@@ -19517,12 +19550,12 @@ static int specdec__machine_return(specdec__machine *m, uint32_t node)
     if (!node)
         return 0;
     top = specdec__machine_node(m, node);
-    specdec__machine_visit(m, top->back, specdec__state_keeps(m->words[top->back]) ? node : top->parent);
+    specdec__machine_visit(m, top->back, specdec__vertex_keeps(m->words[top->back]) ? node : top->parent);
     return 1;
 }
 
 /* The edge of this byte among so many, in order; NULL: there is none. */
-SPECDEC__INLINE const uint32_t *specdec__state_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
+SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
     while (count > 4) { /* the last edge whose low is not above the byte is the upper half's, or not */
         const uint32_t half = count / 2;
@@ -19549,7 +19582,7 @@ static int specdec__object_takes(const specdec__machine *m, const uint32_t *obje
 
     if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    if (height + SPECDEC__STATE_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+    if (height + SPECDEC__VERTEX_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
@@ -19574,7 +19607,7 @@ static int specdec__object_takes_other(const specdec__machine *m, const uint32_t
     if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
         counter >> 16 >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    need = SPECDEC__STATE_NEED(m->words[other]);
+    need = SPECDEC__VERTEX_NEED(m->words[other]);
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
@@ -19591,7 +19624,7 @@ static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint
     for (i = 0; i < count; i++)
         if (specdec__object_takes(m, object, leaves[i], counter, height))
             return 1;
-    return record[3] && height + SPECDEC__STATE_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+    return record[3] && height + SPECDEC__VERTEX_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
            specdec__object_takes_other(m, object, counter, height);
 }
 
@@ -19600,12 +19633,12 @@ static void specdec__machine_key(specdec__machine *m, const specdec__thread *at,
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
     const specdec__stack_node *node = specdec__machine_node(m, at->node);
-    const uint32_t *edge = specdec__state_edge(record + 4, SPECDEC__STATE_EDGES(record[0]), byte);
+    const uint32_t *edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), byte);
 
     if (edge) {
         const uint32_t target = edge[1], *to = m->words + target;
 
-        if (SPECDEC__STATE_KIND(to[0]) == SPECDEC__STATE_KEY
+        if (SPECDEC__VERTEX_KIND(to[0]) == SPECDEC__VERTEX_KEY
                 ? specdec__object_has_key(m, target, at->node)
                 : specdec__object_takes(m, object, to[2] - 1, node->counter, node->height))
             specdec__machine_arrive(m, target, at->node);
@@ -19613,7 +19646,7 @@ static void specdec__machine_key(specdec__machine *m, const specdec__thread *at,
         const uint32_t other = object[SPECDEC__OBJECT_OTHER];
 
         /* Where all keys are welcome, the states of all strings read them, which must come back here. */
-        if (SPECDEC__STATE_KIND(m->words[other]) == SPECDEC__STATE_SET)
+        if (SPECDEC__VERTEX_KIND(m->words[other]) == SPECDEC__VERTEX_SET)
             specdec__machine_visit(m, record[3], specdec__machine_push(m, other, 0, at->node));
         else
             specdec__machine_visit(m, record[3], at->node);
@@ -19629,7 +19662,7 @@ SPECDEC__INLINE int specdec__machine_space(const specdec__machine *m, uint32_t b
 static void specdec__machine_object(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
-    const int begins = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_OBJECT;
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_OBJECT;
     const uint32_t keys = object[SPECDEC__OBJECT_KEYS];
     uint32_t node = at->node, counter;
 
@@ -19664,9 +19697,9 @@ SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
 static void specdec__machine_array(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
-    const uint32_t kind = SPECDEC__STATE_KIND(record[0]);
-    const uint32_t items = kind == SPECDEC__STATE_ARRAY ? 0 : specdec__machine_node(m, at->node)->counter;
-    const uint32_t parent = kind == SPECDEC__STATE_ARRAY ? at->node : specdec__machine_node(m, at->node)->parent;
+    const uint32_t kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t items = kind == SPECDEC__VERTEX_ARRAY ? 0 : specdec__machine_node(m, at->node)->counter;
+    const uint32_t parent = kind == SPECDEC__VERTEX_ARRAY ? at->node : specdec__machine_node(m, at->node)->parent;
     const uint32_t rule = specdec__array_rule(array, items);
     const uint32_t height = specdec__machine_height(m, parent) + 1;
     const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
@@ -19675,9 +19708,9 @@ static void specdec__machine_array(specdec__machine *m, const specdec__thread *a
         specdec__machine_arrive(m, at->state, at->node);
         return;
     }
-    if (byte == ']' && kind != SPECDEC__STATE_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
+    if (byte == ']' && kind != SPECDEC__VERTEX_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
         specdec__machine_arrive(m, array[SPECDEC__ARRAY_END], parent);
-    if (kind == SPECDEC__STATE_AFTER_ITEM) {
+    if (kind == SPECDEC__VERTEX_AFTER_ITEM) {
         if (byte == ',' && room)
             specdec__machine_arrive(m, array[SPECDEC__ARRAY_BEFORE], at->node);
     } else if (room && m->rules[rule].first[byte >> 5] >> (byte & 31) & 1) {
@@ -19692,7 +19725,7 @@ static void specdec__machine_array(specdec__machine *m, const specdec__thread *a
 static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *at)
 {
     const uint32_t *record = m->words + at->state;
-    const int begins = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_REPEAT;
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_REPEAT;
     const uint32_t done = begins ? 0 : specdec__machine_node(m, at->node)->counter;
     const uint32_t parent = begins ? at->node : specdec__machine_node(m, at->node)->parent;
     const uint32_t after = record[4];
@@ -19708,8 +19741,8 @@ static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *
 
 static void specdec__machine_plain(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
-    const uint32_t *record = m->words + at->state, edges = SPECDEC__STATE_EDGES(record[0]);
-    const uint32_t *edge = specdec__state_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
+    const uint32_t *record = m->words + at->state, edges = SPECDEC__VERTEX_EDGES(record[0]);
+    const uint32_t *edge = specdec__vertex_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
     uint32_t i;
 
     if (edge)
@@ -19724,10 +19757,10 @@ static void specdec__machine_plain(specdec__machine *m, const specdec__thread *a
         if (!call[1])
             specdec__machine_visit(m, rule->start, at->node);
         else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
-                 height + SPECDEC__STATE_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+                 height + SPECDEC__VERTEX_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
             specdec__machine_visit(m, rule->start, specdec__machine_push(m, call[1], 0, at->node));
     }
-    if (record[0] & SPECDEC__STATE_FINAL)
+    if (record[0] & SPECDEC__VERTEX_FINAL)
         specdec__machine_return(m, at->node);
 }
 
@@ -19757,12 +19790,12 @@ static void specdec__machine_step(specdec__machine *m, const specdec__thread *th
     for (i = 0; i < m->item_count; i++) {
         const specdec__thread at = m->items[i];
 
-        switch (SPECDEC__STATE_KIND(m->words[at.state])) {
-        case SPECDEC__STATE_PLAIN: specdec__machine_plain(m, &at, byte); break;
-        case SPECDEC__STATE_KEY: specdec__machine_key(m, &at, byte); break;
-        case SPECDEC__STATE_SET: specdec__machine_set(m, &at); break;
-        case SPECDEC__STATE_OBJECT: case SPECDEC__STATE_AFTER_MEMBER: specdec__machine_object(m, &at, byte); break;
-        case SPECDEC__STATE_REPEAT: case SPECDEC__STATE_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        switch (SPECDEC__VERTEX_KIND(m->words[at.state])) {
+        case SPECDEC__VERTEX_PLAIN: specdec__machine_plain(m, &at, byte); break;
+        case SPECDEC__VERTEX_KEY: specdec__machine_key(m, &at, byte); break;
+        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
+        case SPECDEC__VERTEX_OBJECT: case SPECDEC__VERTEX_AFTER_MEMBER: specdec__machine_object(m, &at, byte); break;
+        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
         default: specdec__machine_array(m, &at, byte);
         }
     }
@@ -19833,7 +19866,7 @@ static void specdec__machine_begin(specdec__machine *m, const specdec_constraint
 }
 
 /* Is the text of this state whole? */
-static int specdec__state_complete(const specdec_constraint *c, const specdec_constraint_state *state)
+static int specdec__vertex_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
     specdec__thread items[SPECDEC__STEP_ITEMS];
@@ -19848,21 +19881,21 @@ static int specdec__state_complete(const specdec_constraint *c, const specdec_co
         specdec__machine_visit(&m, state->thread[i].state, state->thread[i].node);
     for (i = 0; i < m.item_count; i++) {
         const specdec__thread at = items[i];
-        const uint32_t *record = m.words + at.state, kind = SPECDEC__STATE_KIND(record[0]);
+        const uint32_t *record = m.words + at.state, kind = SPECDEC__VERTEX_KIND(record[0]);
 
-        if (kind == SPECDEC__STATE_PLAIN && record[0] & SPECDEC__STATE_FINAL && !specdec__machine_return(&m, at.node))
+        if (kind == SPECDEC__VERTEX_PLAIN && record[0] & SPECDEC__VERTEX_FINAL && !specdec__machine_return(&m, at.node))
             return 1;
-        if (kind == SPECDEC__STATE_AFTER_REPEAT && m.old[at.node].counter >= record[2] &&
+        if (kind == SPECDEC__VERTEX_AFTER_REPEAT && m.old[at.node].counter >= record[2] &&
             !specdec__machine_return(&m, m.old[at.node].parent))
             return 1;
-        if (kind == SPECDEC__STATE_REPEAT && !record[2] && !specdec__machine_return(&m, at.node))
+        if (kind == SPECDEC__VERTEX_REPEAT && !record[2] && !specdec__machine_return(&m, at.node))
             return 1;
     }
     return 0;
 }
 
 /* Reads a byte. Returns 0, and changes nothing, when it may not follow. */
-static int specdec__state_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
+static int specdec__vertex_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
     specdec__thread out[SPECDEC__THREADS], items[SPECDEC__STEP_ITEMS];
@@ -19871,13 +19904,13 @@ static int specdec__state_advance(const specdec_constraint *c, specdec_constrain
     if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (specdec__state_alone(record)) {
-            const uint32_t *edge = specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
+        if (specdec__vertex_alone(record)) {
+            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
-            if (!edge || height + SPECDEC__STATE_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+            if (!edge || height + SPECDEC__VERTEX_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!node || !specdec__state_over(words + edge[1])) {
+            if (!node || !specdec__vertex_over(words + edge[1])) {
                 state->thread[0].state = edge[1];
                 return 1;
             }
@@ -19895,7 +19928,7 @@ static int specdec__state_advance(const specdec_constraint *c, specdec_constrain
     return 1;
 }
 
-static SPECDEC__UNUSED void specdec__state_begin(const specdec_constraint *c, specdec_constraint_state *state)
+static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
     state->threads = state->nodes = 1;
@@ -19903,21 +19936,21 @@ static SPECDEC__UNUSED void specdec__state_begin(const specdec_constraint *c, sp
 }
 
 /* Adds the bytes that threads may read in this state to a set of 256 bits: perhaps more of them than are taken. */
-static void specdec__state_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
+static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
 {
-    const uint32_t *record = m->words + state, kind = SPECDEC__STATE_KIND(record[0]);
-    const uint32_t edges = SPECDEC__STATE_EDGES(record[0]);
-    uint32_t i, j, at = kind == SPECDEC__STATE_KEY ? 4 : 2;
+    const uint32_t *record = m->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    uint32_t i, j, at = kind == SPECDEC__VERTEX_KEY ? 4 : 2;
 
-    if (kind == SPECDEC__STATE_PLAIN || kind == SPECDEC__STATE_KEY) {
+    if (kind == SPECDEC__VERTEX_PLAIN || kind == SPECDEC__VERTEX_KEY) {
         for (i = 0; i < edges; i++, at += 2)
             for (j = record[at] & 255; j <= record[at] >> 8; j++)
                 set[j >> 5] |= 1u << (j & 31);
-        for (i = 0; kind == SPECDEC__STATE_PLAIN && i < record[1]; i++, at += 2)
+        for (i = 0; kind == SPECDEC__VERTEX_PLAIN && i < record[1]; i++, at += 2)
             for (j = 0; j < 8; j++)
                 set[j] |= m->rules[record[at]].first[j];
-        if (kind == SPECDEC__STATE_KEY && record[3])
-            specdec__state_first(m, record[3], set); /* a PLAIN one */
+        if (kind == SPECDEC__VERTEX_KEY && record[3])
+            specdec__vertex_first(m, record[3], set); /* a PLAIN one */
     } else {
         for (j = 0; j < 8; j++)
             set[j] = UINT32_MAX;
@@ -20787,7 +20820,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
         const uint32_t end = i + 1 < d->states ? place[i + 1] : at, label = d->label.data[i];
         uint32_t *record, edges;
 
-        if (!specdec__build_state(b, SPECDEC__STATE_PLAIN, end - place[i]))
+        if (!specdec__build_state(b, SPECDEC__VERTEX_PLAIN, end - place[i]))
             return 0;
         record = b->words + place[i];
         edges = specdec__emit_edges(d, i, place, record + 2);
@@ -20803,7 +20836,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
             record[2 + 2 * j] = '"' | '"' << 8;
             record[3 + 2 * j] = ends[bit];
         }
-        record[0] |= edges << 16 | (!ends && label ? SPECDEC__STATE_FINAL : 0);
+        record[0] |= edges << 16 | (!ends && label ? SPECDEC__VERTEX_FINAL : 0);
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3) {
             uint32_t *out = record + 2 + 2 * (edges + record[1]++);
             const uint32_t target = d->calls.data[call + 2];
@@ -20825,13 +20858,13 @@ static void specdec__build_tails(specdec__build *b)
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN)
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
             continue;
         for (j = 0; j < record[1]; j++) {
-            uint32_t *call = record + 2 + 2 * (SPECDEC__STATE_EDGES(record[0]) + j);
+            uint32_t *call = record + 2 + 2 * (SPECDEC__VERTEX_EDGES(record[0]) + j);
             const uint32_t *behind = b->words + call[1];
 
-            if (call[1] && behind[0] == (SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL) && !behind[1])
+            if (call[1] && behind[0] == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !behind[1])
                 call[1] = 0;
         }
     }
@@ -21282,16 +21315,16 @@ static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint3
 {
     const uint32_t body = b->rules.data[rule - 1];
     const uint32_t least = b->nullable.data[rule - 1] ? 0 : node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
-    const uint32_t edges = SPECDEC__STATE_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
     const uint32_t copy = specdec__build_state(b, 0, words);
-    const uint32_t start = specdec__build_state(b, SPECDEC__STATE_REPEAT, 5);
-    const uint32_t after = specdec__build_state(b, SPECDEC__STATE_AFTER_REPEAT, 5);
+    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT, 5);
+    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT, 5);
     uint32_t i;
 
     if (b->failed)
         return;
     memcpy(b->words + copy, b->words + body, (size_t)words * 4);
-    b->words[copy] &= ~SPECDEC__STATE_FINAL;
+    b->words[copy] &= ~SPECDEC__VERTEX_FINAL;
     for (i = 0; i < 2; i++) {
         uint32_t *record = b->words + (i ? after : start);
 
@@ -21329,16 +21362,16 @@ static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *ob
     uint32_t i, need = 0, required = 0;
 
     for (i = first[0]; i < count; i = first[i + 1], required++) {
-        const uint32_t one = SPECDEC__STATE_NEED(b->words[first[count + 1 + i]]);
+        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
         need = need > one ? need : one;
     }
     if (object[SPECDEC__OBJECT_LEAST] > required) {
         if (object[SPECDEC__OBJECT_OTHER]) {
-            const uint32_t one = SPECDEC__STATE_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
+            const uint32_t one = SPECDEC__VERTEX_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
             need = need > one ? need : one < 1 ? 1 : one;
         } else {
             for (i = 0; i < count; i++) {
-                const uint32_t one = SPECDEC__STATE_NEED(b->words[first[count + 1 + i]]);
+                const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
                 need = need > one ? need : one;
             }
             if (object[SPECDEC__OBJECT_LEAST] > count)
@@ -21352,7 +21385,7 @@ static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *ob
 
 static uint32_t specdec__need_rule(const specdec__build *b, uint32_t rule)
 {
-    return SPECDEC__STATE_NEED(b->words[b->rules.data[rule]]);
+    return SPECDEC__VERTEX_NEED(b->words[b->rules.data[rule]]);
 }
 
 static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *array)
@@ -21372,11 +21405,11 @@ static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *arr
 
 static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *record)
 {
-    const uint32_t edges = SPECDEC__STATE_EDGES(record[0]);
-    uint32_t i, need = record[0] & SPECDEC__STATE_FINAL ? 0 : 255;
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    uint32_t i, need = record[0] & SPECDEC__VERTEX_FINAL ? 0 : 255;
 
     for (i = 0; i < edges && need; i++) {
-        const uint32_t one = SPECDEC__STATE_NEED(b->words[record[3 + 2 * i]]);
+        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[record[3 + 2 * i]]);
         need = need < one ? need : one;
     }
     for (i = 0; i < record[1] && need; i++) {
@@ -21384,7 +21417,7 @@ static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *rec
         uint32_t one = specdec__need_rule(b, call[0]);
 
         if (call[1]) {
-            const uint32_t behind = SPECDEC__STATE_NEED(b->words[call[1]]);
+            const uint32_t behind = SPECDEC__VERTEX_NEED(b->words[call[1]]);
 
             one = one < 254 ? one + 1 : 255;
             one = one > behind ? one : behind;
@@ -21399,13 +21432,13 @@ static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
     const uint32_t *record = b->words + state;
     uint32_t need;
 
-    switch (SPECDEC__STATE_KIND(record[0])) {
-    case SPECDEC__STATE_PLAIN: return specdec__need_plain(b, record);
-    case SPECDEC__STATE_SET: return SPECDEC__STATE_NEED(b->words[record[1]]);
-    case SPECDEC__STATE_OBJECT: return specdec__need_object(b, b->words + record[1]);
-    case SPECDEC__STATE_ARRAY: return specdec__need_array(b, b->words + record[1]);
-    case SPECDEC__STATE_REPEAT:
-        need = SPECDEC__STATE_NEED(b->words[record[1]]);
+    switch (SPECDEC__VERTEX_KIND(record[0])) {
+    case SPECDEC__VERTEX_PLAIN: return specdec__need_plain(b, record);
+    case SPECDEC__VERTEX_SET: return SPECDEC__VERTEX_NEED(b->words[record[1]]);
+    case SPECDEC__VERTEX_OBJECT: return specdec__need_object(b, b->words + record[1]);
+    case SPECDEC__VERTEX_ARRAY: return specdec__need_array(b, b->words + record[1]);
+    case SPECDEC__VERTEX_REPEAT:
+        need = SPECDEC__VERTEX_NEED(b->words[record[1]]);
         return !record[2] ? 0 : need < 254 ? need + 1 : 255;
     default: return 0; /* nothing leads there that has no room to end */
     }
@@ -21420,7 +21453,7 @@ static void specdec__build_needs(specdec__build *b)
         b->words[b->states.data[i]] |= 255u << 8;
     while (changed && specdec__build_works(b, b->states.count))
         for (changed = 0, i = b->states.count; i-- > 0;) {
-            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__STATE_NEED(*header), now;
+            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__VERTEX_NEED(*header), now;
 
             if (!need || (now = specdec__need_of(b, b->states.data[i])) >= need)
                 continue;
@@ -21435,9 +21468,9 @@ static void specdec__build_prune(specdec__build *b)
     uint32_t i, k, kept;
 
     for (i = 0; i < b->states.count; i++) {
-        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
 
-        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN)
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
             continue;
         for (k = kept = 0; k < record[1]; k++)
             if (specdec__need_rule(b, call[2 * k]) < 255) {
@@ -21455,9 +21488,9 @@ static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
 
     for (i = 0; i < b->states.count && !b->failed; i++) {
         const uint32_t *record = b->words + b->states.data[i];
-        const uint32_t *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+        const uint32_t *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
 
-        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN || record[1] <= SPECDEC__THREADS)
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN || record[1] <= SPECDEC__THREADS)
             continue;
         for (byte = 0; byte < 256 && specdec__build_works(b, record[1]); byte++) {
             uint32_t count = 0;
@@ -21479,7 +21512,7 @@ static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t stat
 {
     const uint32_t *record = b->words + state;
 
-    return specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
+    return specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
 }
 
 /* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not, or need more
@@ -21496,8 +21529,8 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
     while (byte <= high && live) {
         const uint32_t *edge = specdec__live_edge(b, state, byte);
 
-        if (!edge || SPECDEC__STATE_KIND(b->words[edge[1]]) != SPECDEC__STATE_PLAIN ||
-            SPECDEC__STATE_NEED(b->words[edge[1]]) > SPECDEC__STATE_NEED(b->words[state]))
+        if (!edge || SPECDEC__VERTEX_KIND(b->words[edge[1]]) != SPECDEC__VERTEX_PLAIN ||
+            SPECDEC__VERTEX_NEED(b->words[edge[1]]) > SPECDEC__VERTEX_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
             live &= specdec__live_wide(b, edge[1], form, at + 1, self);
@@ -21522,7 +21555,7 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
         if (byte >= next) {
             const uint32_t *edge = specdec__live_edge(b, state, byte);
 
-            target = edge && SPECDEC__STATE_NEED(b->words[edge[1]]) <= SPECDEC__STATE_NEED(b->words[state])
+            target = edge && SPECDEC__VERTEX_NEED(b->words[edge[1]]) <= SPECDEC__VERTEX_NEED(b->words[state])
                          ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
             next = edge ? (edge[0] >> 8) + 1 : byte + 1;
             if (!edge)
@@ -21565,8 +21598,8 @@ static void specdec__build_live(specdec__build *b)
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && SPECDEC__STATE_EDGES(record[0]) &&
-            SPECDEC__STATE_NEED(record[0]) < 255)
+        if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
+            SPECDEC__VERTEX_EDGES(record[0]) && SPECDEC__VERTEX_NEED(record[0]) < 255)
             record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
     }
     for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_works(b, b->states.count); round++)
@@ -21580,8 +21613,8 @@ static void specdec__build_live(specdec__build *b)
         }
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__STATE_FINAL) && specdec__live_loops(b, b->states.data[i]))
-            b->words[b->states.data[i]] |= SPECDEC__STATE_STRING;
+            !(b->words[b->states.data[i]] & SPECDEC__VERTEX_FINAL) && specdec__live_loops(b, b->states.data[i]))
+            b->words[b->states.data[i]] |= SPECDEC__VERTEX_STRING;
 }
 
 /* ---- First bytes of rules. */
@@ -21589,19 +21622,19 @@ static void specdec__build_live(specdec__build *b)
 /* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
 static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
 {
-    const uint32_t *record = b->words + state, kind = SPECDEC__STATE_KIND(record[0]);
-    const uint32_t edges = SPECDEC__STATE_EDGES(record[0]);
+    const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
     uint32_t before[8], i, j;
 
     memcpy(before, out->first, sizeof before);
-    if (kind == SPECDEC__STATE_PLAIN) {
+    if (kind == SPECDEC__VERTEX_PLAIN) {
         for (i = 0; i < edges; i++)
             for (j = record[2 + 2 * i] & 255; j <= record[2 + 2 * i] >> 8; j++)
                 out->first[j >> 5] |= 1u << (j & 31);
         for (i = 0; i < record[1]; i++)
             for (j = 0; j < 8; j++)
                 out->first[j] |= rules[record[2 + 2 * (edges + i)]].first[j];
-    } else if (kind == SPECDEC__STATE_REPEAT) {
+    } else if (kind == SPECDEC__VERTEX_REPEAT) {
         return specdec__first_of(b, rules, record[1], out);
     } else {
         memset(out->first, 255, sizeof out->first); /* the state behind a bracket: not the first one of a rule */
@@ -22192,7 +22225,7 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
     s.size = sizeof character - 1;
     tree = specdec__regex_parse(b, &s, &none, 1);
     rule = specdec__build_rule(b);
-    end = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL, 2);
+    end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
     all = specdec__tree_add(b, SPECDEC__TREE_REPEAT, tree, 0, UINT32_MAX);
     b->nfa.count = 0;
     start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
@@ -22207,8 +22240,8 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
         return;
     b->body = (*place)[start];
     (*place)[1] = b->body;
-    b->words[b->body] |= SPECDEC__STATE_STRING;
-    b->quote = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
+    b->words[b->body] |= SPECDEC__VERTEX_STRING;
+    b->quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
     if (b->failed)
         return;
     b->words[b->quote + 2] = '"' | '"' << 8;
@@ -22224,13 +22257,13 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
 static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_rule(b);
-    const uint32_t end = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL, 2);
-    const uint32_t start = specdec__build_state(b, SPECDEC__STATE_REPEAT | SPECDEC__STATE_STRINGS, 5);
-    const uint32_t after = specdec__build_state(b, SPECDEC__STATE_AFTER_REPEAT | SPECDEC__STATE_STRINGS, 5);
-    const uint32_t last = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_STRINGS |
+    const uint32_t end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
+    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
+    const uint32_t last = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    const uint32_t inside = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_STRINGS |
                                                      (least ? 0u : 1u) << 16, least ? 4 : 6);
-    const uint32_t quote = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
+    const uint32_t quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 
     if (b->failed)
@@ -23531,7 +23564,7 @@ static void specdec__schema_way(specdec__schema *s, uint32_t state)
 /* A state that a byte leads on from. */
 static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
 
     if (state) {
         s->b->words[state + 2] = byte | byte << 8;
@@ -23546,7 +23579,7 @@ static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t ta
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__STATE_PLAIN | edges << 16, 4 + 2 * spaces);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | edges << 16, 4 + 2 * spaces);
     uint32_t i, *record = s->b->words + state;
 
     if (!state)
@@ -23975,9 +24008,9 @@ static void specdec__schema_arrays(specdec__schema *s)
         return;
     }
     array = specdec__build_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
-    start = specdec__build_state(b, SPECDEC__STATE_ARRAY, 2);
-    after = specdec__build_state(b, SPECDEC__STATE_AFTER_ITEM, 2);
-    before = specdec__build_state(b, SPECDEC__STATE_BEFORE_ITEM, 2);
+    start = specdec__build_state(b, SPECDEC__VERTEX_ARRAY, 2);
+    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_ITEM, 2);
+    before = specdec__build_state(b, SPECDEC__VERTEX_BEFORE_ITEM, 2);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = b->words[before + 1] = array;
@@ -24400,9 +24433,9 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
    state without an end. */
 static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
 {
-    const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__STATE_PLAIN, 2)
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN, 2)
                                                : specdec__schema_value(s, rule, 1);
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__STATE_SET, 3);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_SET, 3);
 
     if (s->b->failed)
         return 0;
@@ -24542,7 +24575,7 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
 
         for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
             edges++;
-        child = specdec__build_state(b, SPECDEC__STATE_KEY | edges << 16, 4 + 2 * edges);
+        child = specdec__build_state(b, SPECDEC__VERTEX_KEY | edges << 16, 4 + 2 * edges);
         tree->data[at + SPECDEC__BRANCH_PLACE] = child;
     }
     for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
@@ -24587,8 +24620,8 @@ static void specdec__schema_objects(specdec__schema *s)
     count = m->names.count;
     sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
     object = specdec__build_words(b, SPECDEC__OBJECT_WORDS + 3 * count + 1);
-    start = specdec__build_state(b, SPECDEC__STATE_OBJECT, 2);
-    after = specdec__build_state(b, SPECDEC__STATE_AFTER_MEMBER, 2);
+    start = specdec__build_state(b, SPECDEC__VERTEX_OBJECT, 2);
+    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_MEMBER, 2);
     for (i = 0; i < count && !b->failed; i++) {
         const uint32_t rule = specdec__members_rule(s, m, i, 0);
 
@@ -24815,7 +24848,7 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
         b->rules.data[rule] = s->ways.data[0];
         return;
     }
-    start = specdec__build_state(b, SPECDEC__STATE_PLAIN, 2 + 2 * s->ways.count);
+    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN, 2 + 2 * s->ways.count);
     for (i = 0; i < s->ways.count && !b->failed; i++) {
         const uint32_t state = s->ways.data[i];
         uint32_t called = state == b->quote ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
@@ -24877,7 +24910,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     specdec__strings_begin(b, &s->body, &s->body_place);
     s->number_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
     s->integer_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)");
-    s->end = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL, 2);
+    s->end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
     from = b->ranges.count;
     specdec__range_add(b, 9, 10);
     specdec__range_add(b, 13, 13);
@@ -25399,23 +25432,23 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
         const specdec__thread at = m->items[i];
         const uint32_t *record = m->words + at.state;
 
-        switch (SPECDEC__STATE_KIND(record[0])) {
-        case SPECDEC__STATE_PLAIN:
-            specdec__state_first(m, at.state, set);
-            if (record[0] & SPECDEC__STATE_FINAL)
+        switch (SPECDEC__VERTEX_KIND(record[0])) {
+        case SPECDEC__VERTEX_PLAIN:
+            specdec__vertex_first(m, at.state, set);
+            if (record[0] & SPECDEC__VERTEX_FINAL)
                 specdec__machine_return(m, at.node);
             break;
-        case SPECDEC__STATE_KEY: specdec__state_first(m, at.state, set); break;
-        case SPECDEC__STATE_SET: specdec__machine_set(m, &at); break;
-        case SPECDEC__STATE_REPEAT: case SPECDEC__STATE_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        case SPECDEC__VERTEX_KEY: specdec__vertex_first(m, at.state, set); break;
+        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
+        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
         default:
             for (j = 0; j < 128; j++)
                 if (j == '"' || j == '}' || j == ',' || j == ']' || (m->constraint->free_space && (j == ' ' || j == 9 ||
                                                                                             j == 10 || j == 13)))
                     set[j >> 5] |= 1u << (j & 31);
-            if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_ARRAY ||
-                SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_BEFORE_ITEM) {
-                const uint32_t items = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_ARRAY
+            if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY ||
+                SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_BEFORE_ITEM) {
+                const uint32_t items = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY
                                            ? 0 : specdec__machine_node(m, at.node)->counter;
                 const uint32_t rule = specdec__array_rule(m->words + record[1], items);
 
@@ -25428,14 +25461,14 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
 }
 
 /* Do these bytes follow? Reads them from a copy of the state. */
-static SPECDEC__NOINLINE int specdec__state_allows(const specdec_constraint *c, const specdec_constraint_state *state,
+static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
                                                    const unsigned char *bytes, size_t count)
 {
     specdec_constraint_state copy = *state;
     size_t i;
 
     for (i = 0; i < count; i++)
-        if (!specdec__state_advance(c, &copy, bytes[i]))
+        if (!specdec__vertex_advance(c, &copy, bytes[i]))
             return 0;
     return 1;
 }
@@ -25448,7 +25481,7 @@ static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t 
     for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
         const uint32_t token = w->tree->tokens[entry], at = w->trie->at[token];
 
-        if (specdec__state_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
+        if (specdec__vertex_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
             SPECDEC__MASK_SET(w->mask, token);
     }
 }
@@ -25470,11 +25503,11 @@ SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specde
 {
     const uint32_t *record = w->m.words + at->state;
 
-    if (record[0] & SPECDEC__STATE_STRING)
+    if (record[0] & SPECDEC__VERTEX_STRING)
         return !(kinds & SPECDEC__KIND_OTHER);
-    if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN)
+    if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN)
         return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
-    if (!(record[0] & SPECDEC__STATE_STRINGS) || SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_AFTER_REPEAT)
+    if (!(record[0] & SPECDEC__VERTEX_STRINGS) || SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_AFTER_REPEAT)
         return 0;
     return !(kinds & SPECDEC__KIND_OTHER) &&
            (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
@@ -25507,13 +25540,13 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
     if (level->count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (specdec__state_alone(record)) {
-            const uint32_t *edge = specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
+        if (specdec__vertex_alone(record)) {
+            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
 
-            if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__STATE_NEED(m->words[edge[1]]) >
+            if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__VERTEX_NEED(m->words[edge[1]]) >
                              SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!threads->node || !specdec__state_over(m->words + edge[1])) {
+            if (!threads->node || !specdec__vertex_over(m->words + edge[1])) {
                 m->out->state = edge[1];
                 m->out->node = threads->node;
                 return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
@@ -25524,8 +25557,8 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
         m->fresh_count + SPECDEC__STACK_NEW > SPECDEC__MASK_FRESH)
         return UINT32_MAX;
     if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-        m->words[threads->state] & SPECDEC__STATE_STRINGS &&
-        SPECDEC__STATE_KIND(m->words[threads->state]) == SPECDEC__STATE_AFTER_REPEAT &&
+        m->words[threads->state] & SPECDEC__VERTEX_STRINGS &&
+        SPECDEC__VERTEX_KIND(m->words[threads->state]) == SPECDEC__VERTEX_AFTER_REPEAT &&
         m->old_count + m->fresh_count < SPECDEC__STACK_NODES)
         return specdec__mask_character(w, threads);
     specdec__machine_step(m, threads, level->count, byte);
@@ -25565,7 +25598,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         }
         w->m.fresh_count = level->fresh;
         if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-            w->m.words[w->threads[level->from].state] & SPECDEC__STATE_STRING) {
+            w->m.words[w->threads[level->from].state] & SPECDEC__VERTEX_STRING) {
             w->threads[level->from + 1] = w->threads[level->from];
             count = 1;
         } else {
@@ -25638,8 +25671,8 @@ static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
 static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
 {
     specdec__machine *m = &w->m;
-    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
-    const int begins = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN;
+    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN;
     const uint32_t after = begins ? m->words[m->rules[call[0]].start + 4] : at->state;
     const uint32_t least = m->words[after + 2], most = m->words[after + 3];
     uint32_t p, last = 0, done = 0, parent;
@@ -25702,9 +25735,9 @@ static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thr
     const specdec__machine *m = &w->m;
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
 
-    return SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_KEY && record[3] &&
-           m->words[record[3]] & SPECDEC__STATE_STRING &&
-           SPECDEC__STATE_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__STATE_SET &&
+    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_KEY && record[3] &&
+           m->words[record[3]] & SPECDEC__VERTEX_STRING &&
+           SPECDEC__VERTEX_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__VERTEX_SET &&
            specdec__object_takes_other(m, object, specdec__machine_node(m, at->node)->counter,
                                        specdec__machine_height(m, at->node));
 }
@@ -25762,8 +25795,8 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
         }
         record = m->words + w->keys[depth];
         end = nodes[i].next_byte >> 8;
-        edge = specdec__state_edge(record + 4, SPECDEC__STATE_EDGES(record[0]), nodes[i].next_byte & 255);
-        if (edge && SPECDEC__STATE_KIND(m->words[edge[1]]) == SPECDEC__STATE_KEY && end > i + 1 &&
+        edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), nodes[i].next_byte & 255);
+        if (edge && SPECDEC__VERTEX_KIND(m->words[edge[1]]) == SPECDEC__VERTEX_KEY && end > i + 1 &&
             specdec__object_has_key(m, edge[1], at->node)) {
             w->keys[++depth] = edge[1]; /* tokens that end here may follow, as for any string */
             w->ends[depth] = end;
@@ -25803,12 +25836,12 @@ static void specdec__mask_fill(specdec__mask_walk *w)
             if (i == key)
                 continue;
             w->threads_most = 1;
-            if (header & SPECDEC__STATE_STRING) {
+            if (header & SPECDEC__VERTEX_STRING) {
                 specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
                 specdec__mask_walk_with(w, at, 1, &w->trie->rest);
-            } else if (header & SPECDEC__STATE_STRINGS && SPECDEC__STATE_KIND(header) != SPECDEC__STATE_REPEAT) {
+            } else if (header & SPECDEC__VERTEX_STRINGS && SPECDEC__VERTEX_KIND(header) != SPECDEC__VERTEX_REPEAT) {
                 specdec__mask_counted(w, at);
-            } else if (SPECDEC__STATE_KIND(header) == SPECDEC__STATE_PLAIN &&
+            } else if (SPECDEC__VERTEX_KIND(header) == SPECDEC__VERTEX_PLAIN &&
                        SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
                 uint32_t k;
 
@@ -25840,7 +25873,7 @@ static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, cons
 {
     specdec__mask_walk *w = (specdec__mask_walk *)memory;
     const specdec__vocab *v = trie->vocab;
-    const int complete = specdec__state_complete(c, state);
+    const int complete = specdec__vertex_complete(c, state);
     int i;
 
     specdec__machine_begin(&w->m, c, state);
@@ -25863,6 +25896,58 @@ static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, cons
 }
 
 /* =====================================================================================================================
+ * >>model/mixing: the kinds of recurrent layers as rows of a table, and the sizes of a model's.
+ *
+ * A recurrent layer keeps a state in place of keys: the last inputs of a short causal convolution, and, for each of its
+ * heads, a matrix (rows, values), which every token changes by one update. All recurrent layers of a model are of one
+ * kind. What its matrices make of a token is a row: gates of the output first, then the inputs, by which alone the
+ * state changes: channels of the convolution, then a few numbers for each head.
+ * ================================================================================================================== */
+
+#define SPECDEC__MOST_TAPS 16 /* of a convolution */
+
+enum {
+    SPECDEC__NO_STATE,
+    SPECDEC__SHORT,  /* a convolution between two gates, and nothing else: LFM2 (Liquid AI 2025) */
+    SPECDEC__DELTA,  /* the gated delta rule: Yang et al. 2024, arXiv 2412.06464 */
+    SPECDEC__MAMBA2, /* Dao and Gu 2024, arXiv 2405.21060 */
+    SPECDEC__MIXINGS
+};
+
+typedef struct specdec__mixing_kind {
+    const char *name;
+    int corrects; /* the update is one by a delta rule */
+    int silu;     /* behind the convolution */
+} specdec__mixing_kind;
+
+static const specdec__mixing_kind specdec__mixing_kinds[SPECDEC__MIXINGS] = {
+    {"none", 0, 0}, {"short convolution", 0, 0}, {"gated delta rule", 1, 1}, {"Mamba-2", 0, 1}};
+
+/* Sizes of the recurrent layers of a model, in floats. */
+typedef struct specdec__mixing {
+    int kind;
+    int layers;               /* of the model that is here */
+    int taps, channels;       /* of the convolution */
+    int heads, rows, values;  /* of matrices; heads 0: there are none */
+    int groups;               /* heads that keys and queries are made for: several heads share one, */
+    int cycles;               /* those whose numbers are equal modulo groups; else those side by side */
+    int paired;               /* one matrix makes both numbers of a head, group by group: first one of all its heads */
+    int query, key, value;    /* where they begin among the channels */
+    int inner;                /* of what the last matrix reads */
+    int row;                  /* of what the first matrices make, */
+    int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
+} specdec__mixing;
+
+/* Floats of the matrix of a head. */
+SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
+
+/* Floats of the inputs of a convolution that precede the next one's. */
+SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
+{
+    return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
+}
+
+/* =====================================================================================================================
  * >>model/model: architectures as rows of a table; what a prepared model holds.
  * ================================================================================================================== */
 
@@ -25870,7 +25955,7 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
 #define SPECDEC__MAX_EXPERTS 1024        /* feed-forward networks of a layer, */
-#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits */
+#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits, and how many groups they make */
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
 typedef struct specdec__matrix {
@@ -25884,14 +25969,25 @@ typedef struct specdec__matrix {
 } specdec__matrix;
 
 enum {
-    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__ROUTER,
+    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
+    SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
+    SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
+    /* of recurrent layers */
+    SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
+    SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
     SPECDEC__MATRICES
 };
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS, SPECDEC__VECTORS
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
+    SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
+    SPECDEC__EXPERT_DOWN_BIAS,
+    SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
+    /* of recurrent layers; taps are (taps, channels) */
+    SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
+    SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
@@ -25908,18 +26004,23 @@ typedef struct specdec__shape {
     int heads, kv_heads;    /* kv heads 0: the layer has no attention */
     int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
     int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
-    int feed_forward;       /* 0: the layer has no feed-forward network; of a mixture: of each expert */
+    int feed_forward;       /* width of the network that every token goes through; 0: there is none */
+    int experts;            /* networks of which a token goes through a few; 0: there are none */
+    int shared;             /* the network for every token is called a shared expert */
     int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    int recurrent;          /* the layer has a state: alone, or beside attention */
 } specdec__shape;
 
 typedef struct specdec__layer {
     specdec__shape shape;
     int index;                             /* of the layers that are here, from 0 on */
+    int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
     float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
+    float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -25930,6 +26031,7 @@ enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
     SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
     SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
@@ -25955,8 +26057,15 @@ enum {
     SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
     SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
                                 are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__SHARED_GATE,    /* the shared expert, as wide as a layer without experts if files do not say, is multiplied
+                                by the sigmoid of what a router of its own says */
+    SPECDEC__SHARED_EACH,    /* expert_shared_feed_forward_length is the width of one of expert_shared_count */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__MIXING,         /* the kind of its recurrent layers: SPECDEC__SHORT or another one; 0: it has none */
+    SPECDEC__RECURS,         /* which layers are recurrent: see below */
+    SPECDEC__CYCLES,         /* heads of recurrent layers that share a key are those equal modulo the number of keys */
+    SPECDEC__EMBEDDING_NORM, /* the last norm is named token_embd_norm */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
@@ -25978,15 +26087,23 @@ typedef struct specdec__architecture {
     specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
-/* That it is not done, if it is not finetuned; that queries grow behind the original context. */
-enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__TEMPERED };
+/* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context. */
+enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED };
 
-/* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
-enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
+/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
+   every full_attention_interval, or as attention.recurrent_layers says. */
+enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
+
+/* The shares of a token's experts are their values in a softmax over all experts, or, with SIGMOID, sigmoids of what
+   the router says; NORMED: divided by their sum. Files may say otherwise. */
+enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
 
 #define SPECDEC__BIT(i) (1u << (i))
 #define SPECDEC__QKV_BIAS \
     (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
+#define SPECDEC__EXPERT_BIAS \
+    (SPECDEC__BIT(SPECDEC__ROUTER_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_GATE_BIAS) | \
+     SPECDEC__BIT(SPECDEC__EXPERT_UP_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_DOWN_BIAS))
 #define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
 #define SPECDEC__BEFORE (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
@@ -26027,6 +26144,11 @@ static const specdec__architecture specdec__architectures[] = {
     {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
+    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__GAPS, 1},
+              {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1}}},
+    {"granitehybrid", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                       {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                       {SPECDEC__GAPS, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
     {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                  {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
                  {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
@@ -26040,9 +26162,37 @@ static const specdec__architecture specdec__architectures[] = {
                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
+    {"qwen2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
+                  {SPECDEC__SHARED_GATE, 1}}},
+    {"ernie4_5-moe", {{SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"bailingmoe2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+                     {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}, {SPECDEC__SHARED_EACH, 1}}},
+    {"glm4moe", {{SPECDEC__NEOX, 1}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+                 {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
+    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED},
+                 {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
+                                  SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1},
+                 {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__SPLIT_TURNS, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
+    {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
+                 {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
+                {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}}},
+    {"qwen35moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
+                   {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                   {SPECDEC__SHARED_GATE, 1}}},
+    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BESIDE},
+                   {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
+    {"nemotron_h", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
+                    {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                    {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+                    {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -26117,10 +26267,19 @@ typedef struct specdec_model {
     int nextn;                               /* blocks behind the layers that only predict: they are not run */
     specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers; items NULL: the file does not say them */
     int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
+    int leading, every;                      /* layers before the first that may have experts; of these, every so
+                                                many-th has them */
+    int shared_ff, latent;                   /* width of the shared expert, 0: none; of what experts read, 0: as x */
+    int sigmoid, normed;                     /* how they are weighted: see SPECDEC__SIGMOID */
+    int groups, groups_chosen;               /* runs of as many experts; those that experts are chosen from */
+    float expert_scale;                      /* of their shares */
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
+    specdec__mixing mixing;                  /* of recurrent layers */
+    specdec__gguf_value recurrent;           /* a list that says which layers they are; items NULL: there is none */
+    int interval;                            /* without it, of so many layers the last has attention */
     specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
     float fact[SPECDEC__FACTS];              /* a query scale of 0: see the layer's */
     float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
@@ -26148,46 +26307,69 @@ typedef struct specdec_model {
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__DIM_X_GATE, /* of an expert: what it reads, its width, its gate's */
+    SPECDEC__DIM_SHARED, SPECDEC__DIM_SHARED_GATE, /* 1: there is a shared expert; it has a router */
+    SPECDEC__DIM_LATENT,
+    SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
+    /* of recurrent layers of one kind, or of several */
+    SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
+    SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
+    SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
+    SPECDEC__DIM_INNER, SPECDEC__DIM_CHANNELS, SPECDEC__DIM_STATE_HEADS, SPECDEC__DIM_SSM_TAPS, SPECDEC__DIM_TAPS,
     SPECDEC__DIM_COUNT
 };
 
-/* of_experts: the tensor that holds those of all experts, one behind the other. */
+/* shared: its name in a shared expert. mixes: the tensor holds those of all experts, one behind the other. */
 static const struct {
-    const char *suffix, *of_experts;
-    unsigned char rows, columns;
+    const char *suffix, *shared;
+    unsigned char rows, columns, mixes;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
-    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
-    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
-    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
-    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
-    {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
-    {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
-    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
+    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
+    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ, 0},
+    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O, 0},
+    {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E, 0},
+    {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E, 0},
+    {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF, 0},
+    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, 1},
+    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, 1},
+    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, 1},
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E, 0},
+    {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
+    {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
+    {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
+    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
+    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
+    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
+    {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER, 0},
+    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E, 0},
+    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_E, 0},
+    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
+    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
+    {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E, 0}};
 
 /* Tensors that hold the rows of `count` matrices from `matrix` on, one below the other, and those of their biases, from
    vector `vector` on; where no tensor has the first one's name. Any architecture's files may have them. */
 typedef struct specdec__fused {
     const char *weight, *bias; /* NULL: there are none */
     unsigned char matrix, vector, count;
-    unsigned char mixes; /* of feed-forward networks: experts have it, others do not */
     unsigned char sized; /* one matrix may have this name, too: it is fused if it has the rows of all */
 } specdec__fused;
 
 static const specdec__fused specdec__fused_table[] = {
-    {"attn_qkv.weight", "attn_qkv.bias", SPECDEC__Q, SPECDEC__Q_BIAS, 3, 0, 0},
-    {"ffn_gate_up.weight", "ffn_gate_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 0},
-    {"ffn_gate_up_exps.weight", NULL, SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1, 0},
-    {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 1}};
+    {"attn_qkv.weight", "attn_qkv.bias", SPECDEC__Q, SPECDEC__Q_BIAS, 3, 0},
+    {"ffn_gate_up.weight", "ffn_gate_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0},
+    {"ffn_gate_up_exps.weight", NULL, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, 2, 0},
+    {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1}};
 
 /* may_lack: 0 stands for layers without it. */
 static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
     {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
     {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
-    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 1, 1},
+    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 0, 1},
     {".attention.key_length_swa", 4096, 0, 0}, {".attention.value_length_swa", 4096, 0, 0},
     {".rope.dimension_count_swa", 4096, 0, 0}};
 
@@ -26198,15 +26380,35 @@ static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scal
 /* How much a vector is wanted: always, where it is there, or only by rows that name it, which then must have it. */
 enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
 
-static const struct { const char *suffix; unsigned char size, wanted; } specdec__vector_table[SPECDEC__VECTORS] = {
-    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS},
-    {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
-    {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
-    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
-    {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
-    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
+/* each: there is one for each expert, one behind the other. */
+static const struct {
+    const char *suffix;
+    unsigned char size, wanted, each;
+} specdec__vector_table[SPECDEC__VECTORS] = {
+    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0},
+    {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0, 0},
+    {"post_attention_norm.weight", SPECDEC__DIM_E, 0, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0, 0},
+    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0, 0},
+    {"attn_v.bias", SPECDEC__DIM_V, 0, 0}, {"attn_output.bias", SPECDEC__DIM_E, 0, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_GATE, 0, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0, 0},
+    {"ffn_down.bias", SPECDEC__DIM_E, 0, 0},
+    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED, 0},
+    {"ffn_gate_inp.bias", SPECDEC__DIM_EXPERTS, 0, 0}, {"exp_probs_b.bias", SPECDEC__DIM_EXPERTS, 0, 0},
+    {"ffn_gate_exps.bias", SPECDEC__DIM_X_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_X_FF, 0, 1},
+    {"ffn_down_exps.bias", SPECDEC__DIM_X, 0, 1},
+    {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
+    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
+    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
+    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__ALWAYS, 0},
+    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__ALWAYS, 0},
+    {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0, 0}};
+
+/* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
+static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
+    {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
+    {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
@@ -26549,11 +26751,43 @@ static int specdec__model_listed(const specdec__model *m, int list, int index, i
     return (int)value;
 }
 
+/* Reads how wide the shared expert of a mixture is, if there is one. */
+static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
+{
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+
+    m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
+    if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
+        m->shared_ff = specdec__model_listed(m, SPECDEC__LIST_FF, 0, 0);
+    if (!r->result && m->shared_ff > most)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
+}
+
+/* Reads how experts are chosen and weighted. */
+static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
+{
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
+
+    m->sigmoid = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
+    m->normed = specdec__model_count(r, ".expert_weights_norm", 0, 1, kind == 3 || (usual & SPECDEC__NORMED));
+    m->expert_scale = specdec__model_float(r, ".expert_weights_scale", 1);
+    m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
+    m->groups = specdec__model_count(r, ".expert_group_count", 1,
+                                      specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
+    m->groups_chosen = specdec__model_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
+    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT,
+                                  "%d of %d groups of experts, %d experts in all, of which %d are chosen",
+                                  m->groups_chosen, m->groups, m->experts, m->chosen);
+}
+
 /* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
-    float scale;
 
     m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
@@ -26564,22 +26798,19 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    if (specdec__model_count(&r, ".expert_shared_feed_forward_length", 0, 1 << 30, 0) ||
-        specdec__model_count(&r, ".expert_group_count", 0, 1 << 30, 0) > 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "shared experts and groups of experts are not read");
     m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
                                      -1);
     m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
                                         specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
-    scale = specdec__model_float(&r, ".expert_weights_scale", 0);
-    if (r.result)
-        return r.result;
-    if (scale != 0 && scale != 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "expert_weights_scale is not read");
-    if (m->expert_ff % 16 || m->embedding % 16)
+    m->leading = specdec__model_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->every = specdec__model_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
-                             m->expert_ff, m->embedding);
-    return SPECDEC_OK;
+                             m->expert_ff, m->latent ? m->latent : m->embedding);
+    specdec__model_shared(&r, m);
+    specdec__model_router(&r, m);
+    return r.result;
 }
 
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
@@ -26592,7 +26823,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
     m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn, m->layers);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
+                             m->layers);
     m->layers -= m->nextn;
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
@@ -26605,6 +26837,32 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
     return specdec__model_experts(m, error);
+}
+
+/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for
+   all. */
+static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+{
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    specdec__gguf_value v;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
+        if (v.type != SPECDEC_GGUF_F32)
+            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
+        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
+                                 (unsigned long long)v.count, m->all + m->nextn);
+        shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+        if (!(shape[i] >= -100 && shape[i] <= 100))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
+    }
+    for (i = 0; i < 2; i++)
+        shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
+    shape[1] += shape[2];
+    return SPECDEC_OK;
 }
 
 /* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
@@ -26640,6 +26898,108 @@ static int specdec__model_other(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
+/* Whether a layer of these sizes has a state. */
+static int specdec__model_recurs(const specdec__model *m, int index, const specdec__shape *s)
+{
+    const specdec__gguf_value *list = &m->recurrent;
+    int64_t value = 0;
+
+    if (!m->mixing.kind || index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+        return 0;
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
+        return 1;
+    if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
+        return !s->kv_heads && (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || !s->feed_forward);
+    if (!list->items)
+        return (index + 1) % m->interval != 0;
+    specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
+    return value != 0;
+}
+
+/* Reads which layers are recurrent, where the file says so. */
+static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    int64_t value;
+    char key[96];
+
+    specdec__model_key(m, ".attention.recurrent_layers", key, sizeof key);
+    if (!specdec__gguf_find(&m->gguf, key, &m->recurrent)) {
+        m->interval = specdec__model_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
+        return r.result;
+    }
+    if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
+    return specdec__gguf_integer(m->recurrent.type, m->recurrent.items, &value)
+               ? SPECDEC_OK
+               : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
+}
+
+/* Checks sizes of recurrent layers: kernels take 16 values at a time. */
+static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+
+    if (x->taps < 1 || x->taps > SPECDEC__MOST_TAPS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a convolution of %d taps (1..%d are read)", x->taps,
+                             SPECDEC__MOST_TAPS);
+    if (x->heads && (x->groups < 1 || x->heads % x->groups))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads of a state cannot share %d keys", x->heads,
+                             x->groups);
+    if (wide > most || x->channels > most || x->row > most || x->channels < 1 || x->inner < 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "recurrent layers are too wide");
+    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->inner / specdec__max_int(x->groups, 1) % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "states of %d channels, %d x %d, %d groups: some are no multiple of 16", x->channels,
+                             x->rows, x->values, x->groups);
+    return SPECDEC_OK;
+}
+
+/* Reads the sizes of recurrent layers, if the architecture has any. */
+static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__mixing *x = &m->mixing;
+    int inner, wide;
+
+    x->kind = m->trait[SPECDEC__MIXING];
+    if (!x->kind)
+        return SPECDEC_OK;
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
+        return r.result;
+    if (x->kind == SPECDEC__SHORT) {
+        x->taps = specdec__model_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
+        x->channels = x->kept = x->inner = m->embedding;
+        x->row = 3 * m->embedding;
+        return r.result ? r.result : specdec__model_check_mixing(x, x->row, error);
+    }
+    x->taps = specdec__model_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
+    x->rows = specdec__model_count(&r, ".ssm.state_size", 1, most, -1);
+    x->groups = specdec__model_count(&r, ".ssm.group_count", 0, most, -1);
+    x->heads = specdec__model_count(&r, ".ssm.time_step_rank", 1, most, -1);
+    inner = specdec__model_count(&r, ".ssm.inner_size", 1, most, -1);
+    if (r.result)
+        return r.result;
+    if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
+                             x->rows);
+    x->inner = x->inputs = inner;
+    x->values = inner / x->heads;
+    wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
+    if (wide > most)
+        return specdec__model_check_mixing(x, wide, error);
+    x->channels = inner + wide;
+    x->query = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
+    x->key = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
+    x->value = x->kind == SPECDEC__DELTA ? wide : 0;
+    x->cycles = m->trait[SPECDEC__CYCLES];
+    x->paired = x->kind == SPECDEC__DELTA && !x->cycles;
+    x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->row = inner + x->kept;
+    return specdec__model_check_mixing(x, wide, error);
+}
+
 /* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
@@ -26660,8 +27020,13 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.feed_forward = m->experts ? m->expert_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.shared = s.experts > 0;
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
+    s.recurrent = specdec__model_recurs(m, index, &s);
+    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
+        s.heads = s.kv_heads = 0;
     return s;
 }
 
@@ -26700,6 +27065,9 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
+        if (!s.experts && !m->list[SPECDEC__LIST_FF].items)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
+                                 specdec__model_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;
@@ -26788,6 +27156,7 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
 
     layer->shape = specdec__model_layer_shape(m, index);
     layer->index = index - m->first;
+    layer->state = layer->shape.recurrent ? m->mixing.layers++ : -1;
     if (!layer->shape.kv_heads)
         return;
     m->span_layers[layer->shape.span]++;
@@ -26837,7 +27206,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
-    if (t.dimensions < 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows ||
+    if ((t.dimensions < 2 && rows > 1) || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows ||
         t.shape[2] != (uint64_t)count || t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu x %llu, it should be %d x %d x %d",
                              name, (unsigned long long)t.shape[0], (unsigned long long)t.shape[1],
@@ -26861,9 +27230,10 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
-/* Values [first, first + size) of a vector of exactly `all` values, copied into the arena and padded to a multiple of
-   16; NULL when absent. */
+/* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
+   arena and padded to a multiple of 16; NULL when absent. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
+                                           int vectors,
                                            int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)
 {
@@ -26878,9 +27248,14 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (t.shape[0] != (uint64_t)all || t.shape[1] != 1 || t.shape[2] != 1 || t.shape[3] != 1)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, it should have %d", name,
-                             (unsigned long long)t.shape[0], all);
+    if (vectors == 1 && t.shape[0] == 1) { /* a row may be a column */
+        t.shape[0] = t.shape[1];
+        t.shape[1] = 1;
+    }
+    if (t.shape[0] != (uint64_t)all || t.shape[1] != (uint64_t)vectors || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
+                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], all, vectors);
+    size *= vectors; /* at most 2^30 */
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
         specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
@@ -26892,12 +27267,44 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     return SPECDEC_OK;
 }
 
+/* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
+static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
+                                            int required, specdec__arena *arena, const float **out,
+                                            specdec_error *error)
+{
+    const specdec__quant_type *type;
+    specdec__gguf_tensor t;
+    float *values, one;
+    int found, i, to;
+    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+
+    if (result || !found)
+        return result;
+    type = specdec__quant_find(t.type);
+    if (!type || type->granule)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
+    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
+                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], row, size / row);
+    values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
+    for (i = 0; values && i < size; i++) {
+        specdec__quant_to_float(type, t.data + (size_t)i * (size_t)type->bytes, 1, &one);
+        if (!(one >= -1e16f && one <= 1e16f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "tensor %s holds what is no number, or beyond 1e16, at %d", name, i);
+        to = turned ? i % row * (size / row) + i / row : i;
+        values[to] = one;
+    }
+    *out = values;
+    return SPECDEC_OK;
+}
+
 /* A vector of exactly size values, all of them. */
 static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
                                             specdec__arena *arena,
                                             const float **out, specdec_error *error)
 {
-    return specdec__model_slice(m, name, size, 0, size, required, arena, out, error);
+    return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
@@ -26948,15 +27355,15 @@ typedef struct specdec__holder {
     int all, first;
 } specdec__holder;
 
-/* The suffix of a tensor for matrix i, or vector i, alone. */
-static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
+/* The suffix of a tensor for matrix i, or vector i, alone, in a layer of these dimensions. */
+static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
                                          ? m->trait[SPECDEC__FFN_NORM_AS]
                                          : i].suffix;
-    return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
-                                                                          : specdec__matrix_table[i].suffix;
+    return size[SPECDEC__DIM_SHARED] && specdec__matrix_table[i].shared ? specdec__matrix_table[i].shared
+                                                                        : specdec__matrix_table[i].suffix;
 }
 
 static int specdec__model_rows(int vectors, int i, const int *size)
@@ -26984,13 +27391,14 @@ static int specdec__model_has(const specdec__model *m, int layer, const char *su
 }
 
 /* Whether a layer has a fused tensor, which holds `all` rows, in place of single ones. */
-static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all)
+static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
+                                const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
-    return suffix && (!specdec__matrix_table[f->matrix].of_experts || f->mixes == !!specdec__model_mixes(m)) &&
-           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix), vectors,
+    return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
+           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix, size), vectors,
                                &rows) &&
            specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
 }
@@ -27002,7 +27410,7 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own(m, vectors, i);
+    own.suffix = specdec__model_own(m, vectors, i, size);
     own.all = specdec__model_rows(vectors, i, size);
     own.first = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
@@ -27016,7 +27424,7 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
             fused.first += j < i ? specdec__model_rows(vectors, j, size) : 0;
             fused.all += specdec__model_rows(vectors, j, size);
         }
-        if (specdec__model_fuses(m, layer, f, vectors, fused.all))
+        if (specdec__model_fuses(m, layer, f, vectors, fused.all, size))
             return fused;
     }
     return own;
@@ -27030,7 +27438,7 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     int i, found;
 
     for (i = 0; i < SPECDEC__MATRICES; i++) {
-        const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
+        const int parts = specdec__matrix_table[i].mixes ? layer->shape.experts : 1;
         const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
         specdec__holder holder;
@@ -27063,9 +27471,35 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* The dimensions of the tensors of a layer with a state of this kind; of none: all are 0. */
+static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
+{
+    const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
+    const int ssm = x->kind == SPECDEC__MAMBA2;
+
+    size[SPECDEC__DIM_SHORT] = is_short * m->embedding;
+    size[SPECDEC__DIM_SHORT_ROWS] = is_short * x->row;
+    size[SPECDEC__DIM_SHORT_TAPS] = is_short * x->taps * x->channels;
+    size[SPECDEC__DIM_SSM_ROWS] = ssm * (x->inner + x->channels + x->heads);
+    size[SPECDEC__DIM_SSM_HEADS] = ssm * x->heads;
+    size[SPECDEC__DIM_SSM_NORMS] = ssm * x->inner;
+    size[SPECDEC__DIM_SSM_NORM] = ssm ? x->inner / x->groups : 0;
+    size[SPECDEC__DIM_QKV] = delta * x->channels;
+    size[SPECDEC__DIM_MIX_GATE] = delta * x->inner;
+    size[SPECDEC__DIM_BETA] = delta && !x->paired ? x->heads : 0;
+    size[SPECDEC__DIM_BOTH] = delta && x->paired ? 2 * x->heads : 0;
+    size[SPECDEC__DIM_DELTA_NORM] = delta * x->rows;
+    size[SPECDEC__DIM_INNER] = (delta || ssm) * x->inner;
+    size[SPECDEC__DIM_CHANNELS] = ssm * x->channels;
+    size[SPECDEC__DIM_STATE_HEADS] = (delta || ssm) * x->heads;
+    size[SPECDEC__DIM_SSM_TAPS] = (delta || ssm) * x->taps * x->channels;
+    size[SPECDEC__DIM_TAPS] = x->taps;
+}
+
 /* The dimensions of the tensors of a layer of these sizes. */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
+    specdec__mixing mixing = m->mixing;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     size[SPECDEC__DIM_E] = m->embedding;
@@ -27075,11 +27509,37 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
-    size[SPECDEC__DIM_EXPERTS] = m->experts;
+    size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
+    size[SPECDEC__DIM_EXPERTS] = s->experts;
+    size[SPECDEC__DIM_LATENT] = s->experts ? m->latent : 0;
+    size[SPECDEC__DIM_X] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
+    size[SPECDEC__DIM_X_FF] = s->experts ? m->expert_ff : 0;
+    size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
+    size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
+    mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
+    specdec__model_mixing_sizes(m, &mixing, size);
+}
+
+/* Binds vector i of a layer, as the file has it. */
+static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
+                                                  const specdec__holder *holder, const int *size, int experts,
+                                                  int required,
+                                                  specdec__arena *arena, const float **out, specdec_error *error)
+{
+    const int own = size[specdec__vector_table[i].size];
+    size_t k;
+
+    for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
+        if (specdec__folded_table[k].vector == i)
+            return specdec__model_folded(m, name, own, size[specdec__folded_table[k].row],
+                                         specdec__folded_table[k].turned, required, arena, out, error);
+    return specdec__model_slice(m, name, holder->all, holder->first, own,
+                                specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
@@ -27107,8 +27567,13 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_slice(m, name, holder.all, holder.first, size[specdec__vector_table[i].size], required,
-                                      arena, &layer->vector[i], error);
+        result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
+                                             &layer->vector[i], error);
+        if (result)
+            return result;
+    }
+    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU) {
+        result = specdec__model_activation(m, index, layer->activation, error);
         if (result)
             return result;
     }
@@ -27244,8 +27709,9 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
-    const int still = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__MAY_REST &&
-                      !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
+    const int also = m->trait[SPECDEC__ROPE_ALSO];
+    const int still = also == SPECDEC__RESTS || (also == SPECDEC__MAY_REST &&
+                                                 !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1));
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
@@ -27409,10 +27875,10 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     specdec__model_sizes(m, &shape, size);
     for (vectors = 0; vectors < 2; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
-            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
+            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
                 specdec__model_takes(vectors, i, size) &&
-                (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
-                              !(m->trait[SPECDEC__LACKS] >> i & 1))))
+                (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
+                               m->trait[SPECDEC__NEEDS] >> i & 1) && !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
@@ -27426,12 +27892,19 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     return known;
 }
 
+/* What the norm behind all layers is named. */
+static const char *specdec__model_last_norm(const specdec__model *m)
+{
+    return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
+}
+
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
 static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
 {
-    static const char *const whole[] = {
-        "token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
-        "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+    const char *const whole[] = {
+        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight",
+        "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
+        "cls.output.weight" /* of rerankers; a text needs none */};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
@@ -27499,7 +27972,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) !=
+        (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
             SPECDEC_OK ||
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
@@ -27884,6 +28357,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (!m->architecture)
         return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_mixing(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
@@ -27922,6 +28396,343 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
 static void specdec__model_deinit(specdec__model *m)
 {
     specdec__os_unmap(&m->mapped);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cache/state: states of recurrent layers: slots that views share, and the inputs of nodes that are not in them yet.
+ *
+ * A slot holds the states of all recurrent layers after some tokens of a sequence. The committed tokens behind them
+ * wait: of these, and of nodes, only the inputs are kept. The next step applies what waits, in place or, if others have
+ * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing,
+ * and a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a
+ * prompt) are applied at once: into another slot, which counts as soon as they are committed. So a step that ends early
+ * leaves everything as it was.
+ *
+ * A slot that a view no longer changes stays as a checkpoint for a while: there a view can be cut, and another one can
+ * go on from there.
+ * ================================================================================================================== */
+
+/* All slots of a cache. */
+typedef struct specdec__states {
+    specdec__mixing mixing;
+    int count, free_count; /* 0: the model has no states */
+    size_t bytes;          /* of a slot: of each layer, two windows (taps - 1, channels), then (heads, rows, values) */
+    unsigned char *memory; /* (count, bytes) */
+    int *free;             /* (free_count) */
+    int *views;            /* (count): how often views name a slot */
+    unsigned char *half;   /* (count): which of the two windows counts */
+    unsigned char *partly; /* (count): a step in which what waits was applied in place has ended early; then */
+    unsigned char *done;   /* (count, layers, heads): to which heads it was applied */
+    int every;             /* tokens between checkpoints, at least */
+    int most;              /* checkpoints of a view */
+    size_t node;           /* floats of the kept inputs of a node: (layers, kept) */
+    uint64_t read, written; /* bytes of states and inputs, in all steps */
+} specdec__states;
+
+/* A slot that holds the states after the first `length` tokens; -1: none, which stands for zeros. */
+typedef struct specdec__point {
+    int length, slot;
+    int certain; /* written by a step with certain nodes */
+} specdec__point;
+
+/* The states of a view. */
+typedef struct specdec__state {
+    specdec__point *point; /* (count): rising; the last is the state, the others are checkpoints */
+    int count, room;       /* room: for points */
+    specdec__point next;   /* what the last step has written for nodes that are certain; slot -1: nothing */
+    int waiting;           /* committed tokens that are not in the state yet */
+    int nodes;             /* whose inputs are kept */
+    int certain;           /* of the last step, nodes before these */
+    int places;            /* for inputs */
+    int *place;            /* (places): of tokens that wait, then of nodes, then free ones */
+    float *inputs;         /* (places, node) */
+} specdec__state;
+
+SPECDEC__FOR_SIZE
+
+/* Floats of a layer in a slot. */
+static size_t specdec__state_layer(const specdec__mixing *m)
+{
+    return 2 * specdec__mixing_window(m) + (size_t)m->heads * specdec__mixing_head(m);
+}
+
+/* Bytes of the state of a sequence. */
+static size_t specdec__state_bytes(const specdec__mixing *m)
+{
+    return specdec__size_multiply(specdec__state_layer(m) * sizeof(float), (size_t)m->layers);
+}
+
+/* Slots for views of at most `length` tokens, each with what a step reads, what it writes, and checkpoints. every: 0: a
+   good distance. */
+static void specdec__states_init(specdec__states *s, const specdec__mixing *mixing, int views, int length, int every,
+                                 specdec__arena *arena)
+{
+    int i;
+
+    memset(s, 0, sizeof *s);
+    s->mixing = *mixing;
+    if (!mixing->layers)
+        return;
+    s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
+    s->most = specdec__min_int(length / s->every, 1 << 12);
+    s->count = (int)specdec__min_int(views, (1 << 30) / (s->most + 2)) * (s->most + 2);
+    s->bytes = specdec__state_bytes(mixing);
+    s->node = (size_t)mixing->layers * (size_t)mixing->kept;
+    s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
+    s->free = SPECDEC__TAKE(arena, int, s->count);
+    s->views = SPECDEC__TAKE(arena, int, s->count);
+    s->half = SPECDEC__TAKE(arena, unsigned char, s->count);
+    s->partly = SPECDEC__TAKE(arena, unsigned char, s->count);
+    s->done = (unsigned char *)specdec__arena_take(arena, (size_t)s->count,
+                                                   (size_t)mixing->layers * (size_t)mixing->heads, 1);
+    for (i = 0; s->free && i < s->count; i++)
+        s->free[s->free_count++] = s->count - 1 - i;
+}
+
+/* Room for the points of a view and the inputs of so many nodes. */
+static void specdec__state_init(specdec__state *state, const specdec__states *s, int nodes, specdec__arena *arena)
+{
+    int i;
+
+    memset(state, 0, sizeof *state);
+    state->next.slot = -1;
+    if (!s->mixing.layers)
+        return;
+    state->room = s->most + 2;
+    state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
+    state->places = 2 * nodes;
+    state->place = SPECDEC__TAKE(arena, int, state->places);
+    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->places, s->node));
+    for (i = 0; state->place && i < state->places; i++)
+        state->place[i] = i;
+}
+
+/* The state of a view: what its last point says, or zeros. */
+SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
+{
+    static const specdec__point none = {0, -1, 0};
+
+    return state->count ? state->point[state->count - 1] : none;
+}
+
+SPECDEC__INLINE float *specdec__states_at(const specdec__states *s, int slot)
+{
+    return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
+}
+
+/* Which heads of a slot what waits was applied to. */
+SPECDEC__INLINE unsigned char *specdec__states_done(const specdec__states *s, int slot)
+{
+    return s->done + (size_t)slot * (size_t)s->mixing.layers * (size_t)s->mixing.heads;
+}
+
+/* The inputs at a place, of one layer. */
+SPECDEC__INLINE float *specdec__state_inputs(const specdec__states *s, const specdec__state *state, int place,
+                                             int layer)
+{
+    return state->inputs + (size_t)place * s->node + (size_t)layer * (size_t)s->mixing.kept;
+}
+
+/* A slot is named once more (by 1), or once less. */
+static void specdec__states_part(specdec__states *s, int slot, int by)
+{
+    if (slot < 0)
+        return;
+    s->views[slot] += by;
+    if (!s->views[slot])
+        s->free[s->free_count++] = slot;
+}
+
+/* A free slot, which is named once; -1: there is none. */
+static int specdec__states_take(specdec__states *s)
+{
+    int slot;
+
+    if (!s->free_count)
+        return -1;
+    slot = s->free[--s->free_count];
+    s->views[slot] = 1;
+    s->half[slot] = s->partly[slot] = 0;
+    return slot;
+}
+
+/* Forgets what a step has written for nodes that were not committed. */
+static void specdec__state_drop_next(specdec__state *state, specdec__states *s)
+{
+    specdec__states_part(s, state->next.slot, -1);
+    state->next.slot = -1;
+}
+
+/* Nodes have no inputs any more. */
+static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
+{
+    specdec__state_drop_next(state, s);
+    state->nodes = state->certain = 0;
+}
+
+/* A place moves from one position of the order to another one before it. */
+static void specdec__state_move(specdec__state *state, int from, int to)
+{
+    const int place = state->place[from];
+
+    memmove(state->place + to + 1, state->place + to, (size_t)(from - to) * sizeof *state->place);
+    state->place[to] = place;
+}
+
+/* The first count tokens that wait are in the state: their places are free. */
+static void specdec__state_applied(specdec__state *state)
+{
+    int i;
+
+    for (i = state->waiting; i > 0; i--) { /* to the end, where the free ones are */
+        const int place = state->place[0];
+
+        memmove(state->place, state->place + 1, (size_t)(state->places - 1) * sizeof *state->place);
+        state->place[state->places - 1] = place;
+    }
+    state->waiting = 0;
+}
+
+/* Drops the checkpoint without which the distances between the others are the most even. */
+static void specdec__state_thin(specdec__state *state, specdec__states *s)
+{
+    int i, gap, best = 0, least = 1 << 30;
+
+    for (i = 0; i + 1 < state->count; i++) {
+        gap = state->point[i + 1].length - (i ? state->point[i - 1].length : 0);
+        if (gap <= least) {
+            least = gap;
+            best = i;
+        }
+    }
+    specdec__states_part(s, state->point[best].slot, -1);
+    memmove(state->point + best, state->point + best + 1, (size_t)(--state->count - best) * sizeof *state->point);
+}
+
+/* The state becomes another one; the one before stays as a checkpoint if it is far from the last one, or if it ends a
+   prompt. */
+static void specdec__state_advance(specdec__state *state, specdec__states *s, specdec__point to)
+{
+    const specdec__point now = specdec__state_now(state);
+    const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
+
+    if (state->count && (now.length - before < s->every && (!now.certain || to.certain || now.length == before))) {
+        specdec__states_part(s, now.slot, -1);
+        state->count--;
+    }
+    state->point[state->count++] = to;
+    while (state->count > s->most + 1)
+        specdec__state_thin(state, s);
+}
+
+/* Commits nodes path[count] of a view; the next `stay` of path become nodes from 0 on, with -1 all nodes stay that are
+   not committed. Returns 0 where inputs of a node were not kept. */
+static int specdec__state_keep(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
+{
+    const int certain = state->next.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
+    int i;
+
+    if (state->certain && !certain)
+        return 0;
+    if (certain) {
+        if (count < certain || path[certain - 1] != certain - 1)
+            return 0;
+        specdec__state_applied(state);
+        specdec__state_advance(state, s, state->next);
+        state->next.slot = -1;
+        state->certain = 0;
+    }
+    for (i = certain; i < count + left; i++) {
+        if (path[i] - certain >= state->nodes)
+            return 0;
+        specdec__state_move(state, state->waiting + path[i] - certain, state->waiting + i - certain);
+    }
+    state->waiting += count - certain;
+    state->nodes = stay < 0 ? state->nodes - (count - certain) : stay;
+    return 1;
+}
+
+/* The last point at or before a length of which the state is whole; -1: there is none but the beginning. */
+static int specdec__state_find(const specdec__state *state, const specdec__states *s, int length)
+{
+    int i = state->count - 1;
+
+    while (i >= 0 && (state->point[i].length > length || s->partly[state->point[i].slot]))
+        i--;
+    return i;
+}
+
+/* The longest beginning, of at most `length` tokens, of which a view still has the state. */
+static int specdec__state_reach(const specdec__state *state, const specdec__states *s, int length)
+{
+    const specdec__point now = specdec__state_now(state);
+    int i;
+
+    if (length >= now.length && (now.slot < 0 || !s->partly[now.slot] || length >= now.length + state->waiting))
+        return specdec__min_int(length, now.length + state->waiting);
+    i = specdec__state_find(state, s, length);
+    return i < 0 ? 0 : state->point[i].length;
+}
+
+/* Cuts a view's states to a length that specdec__state_reach has returned. */
+static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
+{
+    const specdec__point now = specdec__state_now(state);
+
+    specdec__state_unreserve(state, s);
+    if (length >= now.length && (now.slot < 0 || !s->partly[now.slot] || length >= now.length + state->waiting)) {
+        state->waiting = length - now.length;
+        return;
+    }
+    state->waiting = 0;
+    while (state->count && (state->point[state->count - 1].length > length ||
+                            s->partly[state->point[state->count - 1].slot]))
+        specdec__states_part(s, state->point[--state->count].slot, -1);
+}
+
+/* An empty view gets a slot, which is to hold the state after its first `length` tokens. */
+static void specdec__state_place(specdec__state *state, specdec__states *s, int length, int slot)
+{
+    specdec__state_cut(state, s, 0);
+    state->point[0].length = length;
+    state->point[0].slot = slot;
+    state->point[0].certain = 1;
+    state->count = 1;
+}
+
+/* How many of another view's first `length` tokens a view can take over: the other one's states, and what waits behind
+   them, if there is room for that. */
+static int specdec__state_shares(const specdec__state *state, const specdec__state *other, const specdec__states *s,
+                                 int length)
+{
+    const int reach = specdec__state_reach(other, s, length), now = specdec__state_now(other).length;
+
+    if (reach <= now)
+        return reach;
+    if (specdec__state_now(other).slot >= 0 && s->partly[specdec__state_now(other).slot])
+        return specdec__state_reach(other, s, now - 1);
+    return now + specdec__min_int(reach - now, state->places / 2);
+}
+
+/* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says.
+   */
+static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
+{
+    int i;
+
+    specdec__state_cut(state, s, 0);
+    for (i = 0; i < other->count && other->point[i].length <= length; i++) {
+        if (s->partly[other->point[i].slot])
+            continue;
+        state->point[state->count++] = other->point[i];
+        specdec__states_part(s, other->point[i].slot, 1);
+    }
+    state->waiting = length - specdec__state_now(state).length;
+    for (i = 0; i < state->waiting; i++)
+        memcpy(specdec__state_inputs(s, state, state->place[i], 0),
+               specdec__state_inputs(s, other, other->place[i], 0), s->node * sizeof(float));
 }
 
 SPECDEC__FOR_SPEED
@@ -27980,6 +28791,7 @@ typedef struct specdec__view {
     int capacity; /* segments, in each span */
     int length;   /* committed keys */
     int position; /* what RoPE turns the next one by: length, if no keys were left out */
+    specdec__state state; /* of recurrent layers */
     /* of a kept view */
     int kept;                   /* 1: it is one */
     int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
@@ -28037,6 +28849,7 @@ typedef struct specdec__kv {
     int dim;                  /* padded head size of keys or values, whichever are larger, in any layer */
     size_t head_bytes;        /* keys and values of one page and head, at most */
     specdec__pages span[SPECDEC__SPANS];
+    specdec__states states; /* of recurrent layers */
     specdec__view *kept; /* the first of the kept views; NULL: there are none */
     uint64_t clock;      /* counts what happens to them */
     void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
@@ -28077,6 +28890,8 @@ typedef struct specdec__room {
     int most;   /* nodes of a step */
     int nodes;  /* that all views together have slots for behind their keys, at most */
     int kept;   /* kept views, beside them, which have no room of their own */
+    int tree;   /* nodes of a view that are not certain to be committed, at most */
+    int every;  /* tokens between two checkpoints of a state; 0: as is good */
 } specdec__room;
 
 /* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
@@ -28160,12 +28975,13 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
         if (model->span_used[span])
             specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
     }
+    specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
 }
 
-/* All its pages. */
+/* All its pages, and states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {
-    size_t bytes = 0;
+    size_t bytes = (size_t)kv->states.count * kv->states.bytes;
     int span;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
@@ -28210,7 +29026,9 @@ static void specdec__pages_part(specdec__pages *pages, int page, const specdec__
         pages->free[pages->free_count++] = page;
 }
 
-static void specdec__view_init(specdec__view *view, int capacity, specdec__arena *arena)
+/* tree: nodes that are not certain to be committed. */
+static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int capacity, int tree,
+                               specdec__arena *arena)
 {
     int span;
 
@@ -28218,6 +29036,7 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
     view->capacity = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+    specdec__state_init(&view->state, &kv->states, tree, arena);
 }
 
 /* A view becomes one of the kept views of a cache, which is not counted only. */
@@ -28287,14 +29106,24 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
     return holds;
 }
 
-/* Cuts a view without reserved slots to its first length keys, and gives back pages that no view has a part in any
-   more. Forgets all of them where a window would reach pages that were given back. */
+/* How many of the first `end` keys of a view can stay when it is cut there: those up to a checkpoint, where it has
+   states; none where a window would reach pages that were given back. */
+static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
+{
+    end = kv->states.count ? specdec__state_reach(&view->state, &kv->states, end) : end;
+    return specdec__view_holds_all(view, kv, end) ? end : 0;
+}
+
+/* Cuts a view without reserved slots to its first length keys, or as many as specdec__view_reach says, and gives back
+   pages that no view has a part in any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
 
-    if (length < view->length && !specdec__view_holds_all(view, kv, length))
-        length = 0;
+    if (length < view->length) {
+        length = specdec__view_reach(view, kv, length);
+        specdec__state_cut(&view->state, &kv->states, length);
+    }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
@@ -28343,6 +29172,17 @@ static int specdec__kv_give_up(specdec__kv *kv)
     if (view)
         specdec__view_cut(view, kv, 0);
     return view != NULL;
+}
+
+/* A slot for a state, named once; kept views may have to give it up. -1: there is none. */
+static int specdec__kv_take_state(specdec__kv *kv)
+{
+    specdec__view *oldest;
+    int slot;
+
+    while ((slot = specdec__states_take(&kv->states)) < 0 && (oldest = specdec__kv_oldest(kv)) != NULL)
+        specdec__view_cut(oldest, kv, 0);
+    return slot;
 }
 
 /* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
@@ -28541,6 +29381,7 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         for (had |= s->spare; s->spare;)
             specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
+    specdec__state_unreserve(&view->state, &kv->states);
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -28551,6 +29392,9 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
 static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
+
+    if (kv->states.count)
+        specdec__state_keep(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
@@ -28604,14 +29448,21 @@ static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared
 }
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
-   pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
-   returned; what was put stays until the view is truncated. */
+   pages. Of a view with states it is as many keys, from the first one on, as the other one still has states of. Returns
+   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was
+   put stays until the view is truncated. */
 static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
-    const int end = from + count;
-    int span, i;
+    int end, span, i;
 
     specdec__view_unreserve(view, kv);
+    if (kv->states.count) {
+        if (from || view->length)
+            return 0;
+        count = specdec__state_shares(&view->state, &other->state, &kv->states, count);
+        specdec__state_share(&view->state, &kv->states, &other->state, count);
+    }
+    end = from + count;
     specdec__kv_tell(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
@@ -28777,6 +29628,27 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
     }
 }
 
+/* Bytes that a state takes in a file. */
+static size_t specdec__state_file_bytes(const specdec__states *s)
+{
+    return s->bytes - specdec__mixing_window(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
+}
+
+/* Moves the state in a slot: of each layer the window of its convolution, then the matrices of its heads. */
+static void specdec__state_move_slot(const specdec__states *s, int slot, specdec__kv_file *file)
+{
+    const size_t window = specdec__mixing_window(&s->mixing), layer = specdec__state_layer(&s->mixing);
+    const size_t matrices = layer - 2 * window;
+    int i;
+
+    for (i = 0; i < s->mixing.layers; i++) {
+        float *at = specdec__states_at(s, slot) + (size_t)i * layer;
+
+        specdec__kv_move_floats(file, (int)window, (unsigned char *)(at + (s->half[slot] ? window : 0)), 4);
+        specdec__kv_move_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
+    }
+}
+
 /* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
    do. */
 static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
@@ -28906,6 +29778,8 @@ typedef struct specdec__batch {
     const int32_t *parents;        /* (n): an earlier node of the same view, or -1: the view's end */
     specdec__view *const *views;   /* (n) */
     const unsigned char *wanted;   /* (n): rows of logits to compute; NULL: all that are run */
+    const unsigned char *certain;  /* (n): of a view the first ones, a chain, which is to be committed whole if the step
+                                      succeeds; only recurrent layers ask. NULL: none are */
 } specdec__batch;
 
 /* States that a step hands out: layers[i], the residual stream after so many layers; or SPECDEC_STATE_FINAL. */
@@ -28930,6 +29804,8 @@ typedef struct specdec__scratch {
     unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
     float *out;                /* (dim): a value, padded with zeros */
     float *partner;            /* (dim) */
+    float *states;             /* copies of the matrix of a recurrent layer's head, for branches of trees */
+    uint64_t state_read, state_written; /* bytes of states and of inputs, in this step */
     int half;                  /* what it is at work on: 2 * layer, + 1: its feed-forward network; -1: embeddings */
 } specdec__scratch;
 
@@ -28958,6 +29834,45 @@ typedef struct specdec__forward_hooks {
     /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
     specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
 } specdec__forward_hooks;
+
+/* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
+typedef struct specdec__mix_row {
+    int node;           /* row of the buffers; -1: it was run by an earlier step */
+    int place;          /* of what is kept of it; -1: nothing */
+    int before;         /* the row before it; -1: the state */
+    int child, sibling; /* of nodes that are not certain */
+    int weight;         /* nodes that are run, among it and those behind it */
+} specdec__mix_row;
+
+/* A row is applied to copy `to` of the state, which is first made of copy `from`; -1: of the state. */
+typedef struct specdec__mix_step {
+    int row, from, to;
+} specdec__mix_step;
+
+/* What a step does with the states of a view. */
+typedef struct specdec__mix_part {
+    specdec__view *view;
+    int from, to;         /* slots of the state that is read, -1: zeros, and written, -1: none is */
+    int first;            /* of its rows */
+    int waiting, certain; /* rows: first those that wait, then the certain ones, to which `base` is the last */
+    int base;
+    int walk, walks;      /* steps through the others */
+} specdec__mix_part;
+
+/* The rows of a step of recurrent layers, and buffers. */
+typedef struct specdec__mixes {
+    specdec__mix_row *row;         /* (rows) */
+    specdec__mix_step *step, *stack;
+    specdec__mix_part *part;       /* (parts) */
+    int rows, steps, parts;
+    int *of;                       /* (most): the row of a node */
+    int raw_stride, made_stride, inner;
+    float *raw;                    /* (n, raw_stride): what the first matrices make */
+    float *made;                   /* (rows, made_stride): after the convolution; then decays and rates of heads */
+    float *zeros;                  /* (channels) */
+    float *unit;                   /* (2, rows of a head): weights by which a norm makes queries and keys of length 1 */
+    float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
+} specdec__mixes;
 
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
@@ -28994,11 +29909,15 @@ typedef struct specdec__context {
     float *keys, *values;      /* (most, k), (most, v): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
-    float *hidden;             /* (most, ff): gate, then gated feed-forward */
+    float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
     float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
-    float *up, *parts;         /* of experts, hidden is (most * chosen, ff), as is up; (most * chosen, e): what they
-                                  give */
+    float *up, *parts;         /* of a mixture: up, as large as hidden; what experts give: (most * chosen, what they
+                                  read); what the shared one gives: (most, e) */
+    float *latent;             /* (most, latent): what experts read, then the sum of what they give; NULL: these are h
+                                  and y */
+    float *shared_router;      /* (most): what the shared expert's router says */
     specdec__routes routes;
+    specdec__mixes mix;         /* of recurrent layers; raw and made lie in that place, too */
     specdec__columns columns;
     specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
     int *slots[SPECDEC__SPANS]; /* (most) by node */
@@ -29011,6 +29930,7 @@ typedef struct specdec__context {
     int32_t *tokens, *parents; /* (most) */
     specdec__view **views;     /* (most) */
     unsigned char *wanted;     /* (most) */
+    unsigned char *certain;    /* (most) */
     int *path;                 /* (most): nodes to be committed */
     specdec__taps taps[2];     /* of the steps to come: a caller's, the drafters' */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
@@ -29027,8 +29947,12 @@ SPECDEC__FOR_SIZE
 
 static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
+    const specdec__mixing *mixing = &c->model->mixing;
     specdec__scratch unused, *s;
-    int i;
+    int i, copies = 1;
+
+    while (mixing->layers && c->most >> copies)
+        copies++;
 
     c->scratch = SPECDEC__TAKE(arena, specdec__scratch, threads);
     for (i = 0; i < threads; i++) {
@@ -29048,6 +29972,8 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
         s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__SCORES : 4) *
                                                 SPECDEC__KEYS);
+        if (mixing->layers)
+            s->states = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
     }
@@ -29104,6 +30030,34 @@ static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
     c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
 }
 
+/* What recurrent layers need, but for the rows that lie in the place of others. */
+static void specdec__context_mix(specdec__context *c, const specdec__room *room, specdec__arena *arena)
+{
+    const specdec__mixing *m = &c->model->mixing;
+    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->views, c->most), (size_t)room->tree);
+    const size_t rows = specdec__size_add((size_t)c->most, waiting);
+    int i;
+
+    c->mix.raw_stride = specdec__forward_stride(m->row);
+    c->mix.inner = specdec__forward_stride(m->inner);
+    c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
+    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
+    c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
+    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.of = SPECDEC__TAKE(arena, int, c->most);
+    c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+    c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
+    c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
+    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
+        c->mix.beside = SPECDEC__TAKE(arena, float, (size_t)c->most * (size_t)specdec__forward_stride(
+                                                                          c->model->embedding));
+    for (i = 0; c->mix.unit && i < m->rows; i++) {
+        c->mix.unit[i] = (float)(1.0 / m->rows);
+        c->mix.unit[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+    }
+}
+
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
@@ -29112,7 +30066,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     const size_t columns = specdec__context_columns(c);
     const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
-    size_t rotated, end;
+    size_t rotated, end, inner;
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
@@ -29125,12 +30079,22 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
+    inner = n * (size_t)ff;
+    if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
+        inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
+    c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
-        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
-        c->parts = SPECDEC__TAKE(arena, float, columns * (size_t)c->e);
+        c->up = SPECDEC__TAKE(arena, float, inner);
+        c->parts = SPECDEC__TAKE(arena, float,
+                                 columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
+        c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
+        c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
+    specdec__arena_beyond(arena, end);
+    end = specdec__arena_again(arena, begin);
+    if (c->model->mixing.layers)
+        c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
     specdec__arena_beyond(arena, end);
 }
 
@@ -29161,13 +30125,19 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
+    if (model->mixing.layers)
+        specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
+                                                                                            model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
-    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended), reads));
+    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
+                                                                    specdec__max_int(reads, c->mix.inner)));
     c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
@@ -29190,14 +30160,18 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
+    c->certain = SPECDEC__TAKE(arena, unsigned char, n);
     c->path = SPECDEC__TAKE(arena, int, n);
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* A view of as many keys as room->length says, and of the nodes of a step. */
-static void specdec__context_view(specdec__view *view, const specdec__room *room, specdec__arena *arena)
+/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes.
+   */
+static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
+                                  specdec__arena *arena)
 {
-    specdec__view_init(view, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, arena);
+    specdec__view_init(view, &c->kv, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, kept ? 0 : room->tree,
+                       arena);
 }
 
 SPECDEC__FOR_SPEED
@@ -30327,6 +31301,497 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>forward/recurrent: recurrent layers: the states of views streamed once a step, and the nodes of trees walked on
+ *     copies.
+ *
+ * Before a step its rows are laid out, view by view: committed tokens that wait to be applied to the state, then nodes,
+ * each with the row before it. In a layer, first every row passes the convolution; then a unit of work is one head of
+ * one view: what waits and what is certain is applied to its matrix, which is read and written once; the other nodes
+ * are walked depth first on copies, at each fork the smaller branches first, so that log2(nodes) copies are enough.
+ * Every token is applied by the same update, whenever that is: so a node's bits do not depend on how it came.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Adds a row to the last part. Returns its number. */
+static int specdec__forward_mix_add(specdec__context *c, int node, int place, int before)
+{
+    specdec__mix_row *row = &c->mix.row[c->mix.rows];
+
+    row->node = node;
+    row->place = place;
+    row->before = before;
+    row->child = row->sibling = -1;
+    row->weight = 0;
+    return c->mix.rows++;
+}
+
+/* Adds the walk through the nodes of a part that are not certain: of the branches of a fork all but the one with most
+   nodes on a copy, and before it. first: the first of these rows. */
+static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *part, int first)
+{
+    specdec__mixes *m = &c->mix;
+    int root = -1, top = 0, i;
+
+    for (i = m->rows - 1; i >= first; i--) {
+        specdec__mix_row *row = &m->row[i], *parent = row->before >= first ? &m->row[row->before] : NULL;
+        int *list = parent ? &parent->child : &root;
+
+        row->weight += row->node >= 0;
+        if (!row->weight)
+            continue;
+        if (parent)
+            parent->weight += row->weight;
+        while (*list >= 0 && m->row[*list].weight < row->weight) /* the largest branch last */
+            list = &m->row[*list].sibling;
+        row->sibling = *list;
+        *list = i;
+    }
+    for (i = root; i >= 0; i = m->row[i].sibling) {
+        m->stack[top].row = i;
+        m->stack[top].from = -1;
+        m->stack[top++].to = 0;
+    }
+    part->walk = m->steps;
+    while (top > 0) {
+        const specdec__mix_step step = m->stack[--top];
+        const int begin = top;
+
+        m->step[m->steps++] = step;
+        for (i = m->row[step.row].child; i >= 0; i = m->row[i].sibling) {
+            m->stack[top].row = i;
+            m->stack[top].from = step.to;
+            m->stack[top++].to = step.to + (m->row[i].sibling >= 0);
+        }
+        for (i = 0; i < (top - begin) / 2; i++) { /* the first branch on top */
+            const specdec__mix_step swapped = m->stack[begin + i];
+
+            m->stack[begin + i] = m->stack[top - 1 - i];
+            m->stack[top - 1 - i] = swapped;
+        }
+    }
+    part->walks = m->steps - part->walk;
+}
+
+/* Where the state of a part is read and written: in place, or into a slot that kept views may have to give up. Returns
+   0 when there is none. */
+static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
+{
+    specdec__states *s = &c->kv.states;
+    const specdec__mixing *m = &s->mixing;
+
+    part->from = specdec__state_now(&part->view->state).slot;
+    part->to = -1;
+    if (!part->waiting && !part->certain)
+        return 1;
+    if (!part->certain && part->from >= 0 && s->views[part->from] == 1) {
+        part->to = part->from;
+        if (!s->partly[part->to])
+            memset(specdec__states_done(s, part->to), 0, (size_t)m->layers * (size_t)m->heads);
+        s->partly[part->to] = 1;
+        return 1;
+    }
+    part->to = specdec__kv_take_state(&c->kv);
+    return part->to >= 0;
+}
+
+/* Lays out the rows of the view of node i, the first of its view, of a batch. Returns 0 when what its state needs is
+   not there. */
+static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *batch, int i)
+{
+    specdec__mixes *m = &c->mix;
+    specdec__mix_part *part = &m->part[m->parts];
+    specdec__view *view = batch->views[i];
+    specdec__state *state = &view->state;
+    int local = 0, first, k, before = -1;
+
+    if (i >= batch->done)
+        specdec__state_unreserve(state, &c->kv.states);
+    if (specdec__state_now(state).length + state->waiting != view->length)
+        return 0;
+    part->view = view;
+    part->first = m->rows;
+    part->waiting = state->waiting;
+    part->certain = 0;
+    for (k = 0; k < state->waiting; k++)
+        before = specdec__forward_mix_add(c, -1, state->place[k], before);
+    for (first = m->rows, k = i; k < batch->n; k++) {
+        const int done = k < batch->done, certain = !done && batch->certain && batch->certain[k];
+        int at;
+
+        if (batch->views[k] != view)
+            continue;
+        if (certain && part->certain++ < local)
+            return 0;
+        at = certain ? state->places : state->waiting + local - part->certain;
+        if (done && local >= state->nodes)
+            return 0;
+        m->of[k] = specdec__forward_mix_add(c, done ? -1 : k - batch->done, at < state->places ? state->place[at] : -1,
+                                            batch->parents[k] < 0 ? before : m->of[batch->parents[k]]);
+        if (certain && m->row[m->of[k]].before != (local ? m->of[k] - 1 : before))
+            return 0;
+        first += certain;
+        local++;
+    }
+    for (k = first; k < m->rows; k++)
+        if (m->row[k].before < (first > part->first ? first - 1 : -1))
+            return 0;
+    part->base = first - 1;
+    state->certain = part->certain;
+    state->nodes = specdec__max_int(specdec__min_int(local - part->certain, state->places - state->waiting), 0);
+    specdec__forward_mix_walk(c, part, first);
+    m->parts += specdec__forward_mix_slots(c, part);
+    return part->to >= 0 || !(part->waiting || part->certain);
+}
+
+/* What comes of a step, for the states of its views: they are what it has written, or what they were. */
+static void specdec__forward_mix_end(specdec__context *c, int done)
+{
+    specdec__states *s = &c->kv.states;
+    int i;
+
+    for (i = 0; i < c->mix.parts; i++) {
+        const specdec__mix_part *part = &c->mix.part[i];
+        specdec__state *state = &part->view->state;
+        specdec__point point;
+
+        if (part->to < 0)
+            continue;
+        point.length = part->view->length + part->certain;
+        point.slot = part->to;
+        point.certain = part->certain > 0;
+        if (!done && part->to != part->from)
+            specdec__states_part(s, part->to, -1);
+        else if (done && part->certain)
+            state->next = point;
+        else if (done) {
+            if (part->to == part->from) {
+                s->partly[part->to] = 0;
+                s->half[part->to] ^= 1;
+                state->point[state->count - 1].length = point.length;
+            } else {
+                specdec__state_advance(state, s, point);
+            }
+            specdec__state_applied(state);
+        }
+    }
+    c->mix.parts = 0;
+    for (i = 0; i < c->threads; i++) {
+        s->read += c->scratch[i].state_read;
+        s->written += c->scratch[i].state_written;
+        c->scratch[i].state_read = c->scratch[i].state_written = 0;
+    }
+}
+
+/* Lays out the rows of a batch whose views have states. */
+static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
+                                                   specdec_error *error)
+{
+    int i, k, fine = 1;
+
+    c->mix.rows = c->mix.parts = c->mix.steps = 0;
+    for (i = 0; i < batch->n && fine; i++) {
+        int fresh = 0;
+
+        for (k = 0; k < i && batch->views[k] != batch->views[i]; k++)
+            continue;
+        if (k < i)
+            continue;
+        for (k = i; k < batch->n && !fresh; k++)
+            fresh = k >= batch->done && batch->views[k] == batch->views[i];
+        fine = !fresh || specdec__forward_mix_view(c, batch, i);
+    }
+    if (fine)
+        return SPECDEC_OK;
+    specdec__forward_mix_end(c, 0);
+    return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
+}
+
+SPECDEC__FOR_SPEED
+
+/* What the state takes in of a row: of a node of the step as its matrices made it, else as it was kept. */
+static const float *specdec__forward_mix_inputs(const specdec__context *c, const specdec__mix_part *part, int layer,
+                                                const specdec__mix_row *row)
+{
+    if (row->node >= 0)
+        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.inputs;
+    return specdec__state_inputs(&c->kv.states, &part->view->state, row->place, layer);
+}
+
+/* The inputs of the convolution's `count` last taps up to a row (-1: up to the state), oldest first: rows, then those
+   of the state's window; zeros of an empty one. */
+static void specdec__forward_mix_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
+                                      int count, const float **taps)
+{
+    const specdec__states *s = &c->kv.states;
+    const specdec__mixing *m = &s->mixing;
+    const size_t window = specdec__mixing_window(m), size = specdec__state_layer(m);
+    const float *state = part->from < 0 ? c->mix.zeros
+                                        : specdec__states_at(s, part->from) + (size_t)layer * size +
+                                              (s->half[part->from] ? window : 0);
+    int left = m->taps - 1;
+
+    while (count-- > 0) {
+        if (at >= 0) {
+            taps[count] = specdec__forward_mix_inputs(c, part, layer, &c->mix.row[at]);
+            at = c->mix.row[at].before;
+        } else {
+            taps[count] = state + (part->from < 0 ? 0 : (size_t)--left * (size_t)m->channels);
+        }
+    }
+}
+
+/* log(1 + e^x) */
+static float specdec__forward_softplus(float x)
+{
+    return x > 20 ? x : (float)specdec__log_double(1 + (double)specdec__exp(x));
+}
+
+/* The decay and the rate of each head's update, from what the matrices made of a token for it. */
+static void specdec__forward_mix_rates(const specdec__context *c, const specdec__layer *layer, const float *made,
+                                       float *decay, float *rate)
+{
+    const specdec__mixing *m = &c->kv.states.mixing;
+    const float *a = layer->vector[SPECDEC__MIX_A], *bias = layer->vector[SPECDEC__MIX_DT_BIAS];
+    const int each = m->heads / specdec__max_int(m->groups, 1);
+    int i;
+
+    for (i = 0; i < m->heads; i++) {
+        const int pair = i / each * 2 * each + i % each; /* of matrices that are one, by groups */
+        const float step = m->kind == SPECDEC__MAMBA2 ? made[i]
+                           : m->paired                ? made[pair + each]
+                                                      : made[specdec__round_up(m->heads, 16) + i];
+        const float dt = specdec__forward_softplus(step + bias[i]);
+
+        decay[i] = specdec__exp(a[i] * dt);
+        rate[i] = m->kind == SPECDEC__MAMBA2 ? dt : 1 / (1 + specdec__exp(-made[m->paired ? pair : i]));
+    }
+}
+
+/* Channels of a block of the convolution: those of a head where heads are normed, else some. */
+static int specdec__forward_mix_block(const specdec__mixing *m) { return m->kind == SPECDEC__DELTA ? m->rows : 64; }
+
+/* Block `block` of a row after the convolution. With block 0, also what the heads' updates need. */
+static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mix_part *part,
+                                          const specdec__layer *layer, int number, int block)
+{
+    const specdec__mixing *m = &c->kv.states.mixing;
+    const specdec__mix_row *row = &c->mix.row[number];
+    const int size = specdec__forward_mix_block(m), at = block * size, count = specdec__min_int(size, m->channels - at);
+    const float *taps[SPECDEC__MOST_TAPS], *bias = layer->vector[SPECDEC__MIX_BIAS];
+    float *out = c->mix.made + (size_t)number * (size_t)c->mix.made_stride;
+    int i;
+
+    specdec__forward_mix_taps(c, part, layer->state, number, m->taps, taps);
+    if (!block && m->heads)
+        specdec__forward_mix_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
+                                   out + m->channels + specdec__round_up(m->heads, 16));
+    for (i = 0; i < m->taps; i++)
+        taps[i] += at;
+    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at,
+                         (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__mixing_kinds[m->kind].silu,
+                         count, out + at);
+    if (m->kind == SPECDEC__DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
+        c->kernels->norm(out + at, c->mix.unit + (block < m->groups ? 0 : m->rows), c->model->epsilon / (float)m->rows,
+                         m->rows, 0, m->rows, out + at);
+    if (m->kind == SPECDEC__SHORT) {
+        const float *gate = c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + m->channels + at;
+        float *gated = c->h + (size_t)row->node * (size_t)c->mix.inner + at;
+
+        for (i = 0; i < count; i++)
+            gated[i] = gate[i] * out[at + i];
+    }
+}
+
+/* The part that a row belongs to. */
+static const specdec__mix_part *specdec__forward_mix_part(const specdec__context *c, int row)
+{
+    const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
+
+    while (part->first > row)
+        part--;
+    return part;
+}
+
+/* Whether a row's inputs are to pass the convolution: it is run, or others of its branch are, or it waits. */
+static int specdec__forward_mix_wanted(const specdec__context *c, int number)
+{
+    const specdec__mix_row *row = &c->mix.row[number];
+
+    return row->node >= 0 || (c->kv.states.mixing.heads &&
+                              (row->weight || number < specdec__forward_mix_part(c, number)->first +
+                                                           specdec__forward_mix_part(c, number)->waiting));
+}
+
+/* Applies a row to the matrix of a head; where it is run, its output goes to h. */
+static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer *layer, int head, int number,
+                                       float *matrix)
+{
+    const specdec__mixing *m = &c->kv.states.mixing;
+    const float *made = c->mix.made + (size_t)number * (size_t)c->mix.made_stride;
+    const int node = c->mix.row[number].node;
+    const int group = m->cycles ? head % m->groups : head / (m->heads / m->groups);
+    specdec__recurrence r;
+
+    r.matrix = matrix;
+    r.rows = m->rows;
+    r.values = m->values;
+    r.corrects = specdec__mixing_kinds[m->kind].corrects;
+    r.decay = made[m->channels + head];
+    r.rate = made[m->channels + specdec__round_up(m->heads, 16) + head];
+    r.key = made + m->key + group * m->rows;
+    r.query = node < 0 ? NULL : made + m->query + group * m->rows;
+    r.value = made + m->value + head * m->values;
+    r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.inner + (size_t)(head * m->values);
+    c->kernels->recur(&r);
+    if (r.out && layer->vector[SPECDEC__MIX_D])
+        c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
+}
+
+/* Head `head` of a layer for a part: its matrix is read and written once. */
+static void specdec__forward_mix_head(specdec__context *c, int thread, const specdec__mix_part *part,
+                                      const specdec__layer *layer, int head)
+{
+    specdec__states *s = &c->kv.states;
+    const size_t size = specdec__mixing_head(&s->mixing), bytes = size * sizeof(float);
+    const size_t at = (size_t)layer->state * specdec__state_layer(&s->mixing) + 2 * specdec__mixing_window(&s->mixing) +
+                      (size_t)head * size;
+    const size_t unit = (size_t)layer->state * (size_t)s->mixing.heads + (size_t)head;
+    float *from = part->from < 0 ? NULL : specdec__states_at(s, part->from) + at, *base = from;
+    specdec__scratch *scratch = &c->scratch[thread];
+    int i, applied = from && s->partly[part->from] && specdec__states_done(s, part->from)[unit];
+
+    scratch->state_read += from ? bytes : 0;
+    if (part->to >= 0) {
+        base = specdec__states_at(s, part->to) + at;
+        if (from && part->to != part->from)
+            memcpy(base, from, bytes);
+        else if (!from)
+            memset(base, 0, bytes);
+        for (i = part->first + (applied ? part->waiting : 0); i <= part->base; i++)
+            specdec__forward_mix_apply(c, layer, head, i, base);
+        if (part->to == part->from)
+            specdec__states_done(s, part->to)[unit] = 1;
+        scratch->state_written += bytes;
+    }
+    for (i = part->walk; i < part->walk + part->walks; i++) {
+        const specdec__mix_step *step = &c->mix.step[i];
+        float *copy = scratch->states + (size_t)step->to * size;
+        const float *source = step->from < 0 ? base : scratch->states + (size_t)step->from * size;
+
+        if (!source)
+            memset(copy, 0, bytes);
+        else if (source != copy)
+            memcpy(copy, source, bytes);
+        specdec__forward_mix_apply(c, layer, head, step->row, copy);
+    }
+}
+
+/* The window of the convolution of a part, where its state is written; and what is kept of its nodes. */
+static void specdec__forward_mix_keep(specdec__context *c, int thread, const specdec__mix_part *part,
+                                      const specdec__layer *layer)
+{
+    specdec__states *s = &c->kv.states;
+    const specdec__mixing *m = &s->mixing;
+    const size_t row = (size_t)m->channels, inputs = (size_t)m->kept * sizeof(float);
+    const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first : c->mix.rows;
+    const float *taps[SPECDEC__MOST_TAPS];
+    int i, half;
+    float *window;
+
+    if (part->to >= 0) {
+        half = part->to == part->from && !s->half[part->to];
+        window = specdec__states_at(s, part->to) + (size_t)layer->state * specdec__state_layer(m) +
+                 (half ? specdec__mixing_window(m) : 0);
+        specdec__forward_mix_taps(c, part, layer->state, part->base < part->first ? -1 : part->base, m->taps - 1, taps);
+        for (i = 0; i < m->taps - 1; i++)
+            memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
+        c->scratch[thread].state_read += part->from < 0 ? 0 : specdec__mixing_window(m) * sizeof(float);
+        c->scratch[thread].state_written += specdec__mixing_window(m) * sizeof(float);
+        c->scratch[thread].state_read += (size_t)part->waiting * inputs;
+    }
+    for (i = specdec__max_int(part->base + 1, part->first); i < end; i++)
+        if (c->mix.row[i].node >= 0 && c->mix.row[i].place >= 0) {
+            memcpy(specdec__state_inputs(s, &part->view->state, c->mix.row[i].place, layer->state),
+                   specdec__forward_mix_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
+            c->scratch[thread].state_written += inputs;
+        }
+}
+
+/* Norms and gates group `group` of what the heads of a row have given. */
+static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer *layer, int node, int group, int size)
+{
+    const specdec__mixing *m = &c->kv.states.mixing;
+    const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
+    float *out = c->h + (size_t)node * (size_t)c->mix.inner + (size_t)group * (size_t)size;
+    float *gate = c->mix.raw + (size_t)node * (size_t)c->mix.raw_stride + (size_t)group * (size_t)size;
+
+    if (m->kind == SPECDEC__DELTA)
+        c->kernels->norm(out, norm, c->model->epsilon, size, 0, size, out);
+    c->kernels->activate[SPECDEC__SILU](gate, out, size);
+    if (m->kind == SPECDEC__MAMBA2 && norm)
+        c->kernels->norm(gate, norm + group * size, c->model->epsilon, size, 0, size, out);
+    else
+        memcpy(out, gate, (size_t)size * sizeof *out);
+}
+
+/* The convolution of all rows. Of the short kind its inputs are products. Returns 1 when cancelled. */
+static int specdec__forward_mix_first(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__mixing *m = &c->kv.states.mixing;
+    const int size = specdec__forward_mix_block(m), blocks = (m->channels + size - 1) / size;
+    const int items = c->mix.rows * blocks;
+    int i, k, from, end = 0;
+
+    if (m->kind == SPECDEC__SHORT) {
+        for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+            float *row = c->mix.raw + (size_t)i * (size_t)c->mix.raw_stride;
+
+            for (k = 0; k < m->channels; k++)
+                row[k] *= row[2 * m->channels + k];
+        }
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            if (specdec__forward_mix_wanted(c, from / blocks))
+                specdec__forward_mix_convolve(c, specdec__forward_mix_part(c, from / blocks), layer, from / blocks,
+                                              from % blocks);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* h = what a recurrent layer makes of c->mix.raw, which its matrices have made. Returns 1 when cancelled. */
+static int specdec__forward_mix(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__mixing *m = &c->kv.states.mixing;
+    const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
+    int items = c->mix.parts * units, from, end = 0;
+
+    if (specdec__forward_mix_first(c, thread, layer))
+        return 1;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++) {
+            const specdec__mix_part *part = &c->mix.part[from / units];
+
+            if (from % units < m->heads)
+                specdec__forward_mix_head(c, thread, part, layer, from % units);
+            else
+                specdec__forward_mix_keep(c, thread, part, layer);
+        }
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    if (!m->heads)
+        return 0;
+    items = c->n * groups;
+    end = 0;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            specdec__forward_mix_gate(c, layer, from / groups, from % groups, m->inner / groups);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* =====================================================================================================================
  * >>forward/step: a step: layers, experts, logits; committing its nodes.
  * ================================================================================================================== */
 
@@ -30357,6 +31822,17 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.up = up;
     in.alone = 0;
     in.shape = NULL;
+    return in;
+}
+
+/* What `up` is multiplied by, or without it what is activated by itself, in a layer. */
+static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
+                                                 int n, int stride, const float *up)
+{
+    specdec__input in = specdec__forward_input(values, n, stride, up);
+
+    in.alone = !up;
+    in.shape = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
     return in;
 }
 
@@ -30424,51 +31900,156 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+    if (layer->state >= 0)
+        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
+    else
+        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += down(activation(gate x) * up x). Returns 1 when cancelled. */
-static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+/* Where in the rows of a recurrent layer the first matrices put what they make. */
+static int specdec__forward_mix_targets(const specdec__context *c, const specdec__layer *layer, specdec__output *t)
 {
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const specdec__mixing *m = &c->model->mixing;
+    const struct { int matrix, at; } made[] = {
+        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->inputs},
+        {SPECDEC__MIX_BETA, m->inputs + m->channels}, {SPECDEC__MIX_BOTH, m->inputs + m->channels},
+        {SPECDEC__MIX_ALPHA, m->inputs + m->channels + specdec__round_up(m->heads, 16)}};
+    int i, count = 0;
+
+    for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
+        if (layer->matrix[made[i].matrix].rows)
+            t[count++] = specdec__forward_output(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
+                                                 c->mix.raw_stride);
+    return count;
+}
+
+/* x += what a recurrent layer makes of it; where the layer attends, too, the sum waits in c->mix.beside. Returns 1 when
+   cancelled. */
+static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const specdec__mixing *m = &c->model->mixing;
+    specdec__output t[4];
+    const int count = specdec__forward_mix_targets(c, layer, t);
+
+    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix(c, thread, layer))
+        return 1;
+    in = specdec__forward_input(c->h, c->n, c->mix.inner, NULL);
+    t[0] = specdec__forward_output(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, t, 1))
+        return 1;
+    if (layer->shape.kv_heads)
+        specdec__forward_add(c, thread, NULL, c->x, c->mix.beside);
+    else
+        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* out (n, e) = down(activation(gate x) * up x), or, without a gate, down(activation(up x)): the network of a layer that
+   every token goes through. Returns 1 when cancelled. */
+static int specdec__forward_network(specdec__context *c, int thread, const specdec__layer *layer,
+                                    const specdec__input *x, float *out)
+{
     const int ff = specdec__forward_stride(layer->shape.feed_forward);
+    const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
+    float *up = layer->shape.experts ? c->up : c->y;
+    specdec__input in;
     specdec__output t[2];
 
     t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, ff);
-    if (specdec__forward_project(c, thread, &in, t, 2))
+    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
+    if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, ff, c->y);
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, t, 1))
+    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
+    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
+    return specdec__forward_project(c, thread, &in, t, 1);
+}
+
+/* x += what its network makes of it. Returns 1 when cancelled. */
+static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+
+    if (specdec__forward_network(c, thread, layer, &in, c->y))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Chooses the experts of a row by what the router says (experts). */
-static void specdec__forward_choose(const specdec__context *c, int row, const float *router)
+/* What a router says of the experts of a row (experts) becomes their softmax or their sigmoids. */
+static void specdec__forward_router(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
-    int *expert = c->routes.expert + row * m->chosen, i, at;
-    float *share = c->routes.share + row * m->chosen, sum = 0;
+    float sum = 0;
+    int i;
 
-    for (i = 0; i < m->experts; i++) {
-        at = specdec__min_int(i, m->chosen - 1);
-        if (i >= m->chosen && !(router[i] > router[expert[at]]))
-            continue;
-        for (; at > 0 && router[i] > router[expert[at - 1]]; at--)
-            expert[at] = expert[at - 1];
-        expert[at] = i;
+    if (m->sigmoid) {
+        for (i = 0; i < m->experts; i++)
+            router[i] = 1 / (1 + specdec__exp(-router[i]));
+        return;
     }
+    c->kernels->weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
+    for (i = 0; i < m->experts; i++)
+        sum += router[i];
+    for (i = 0; i < m->experts; i++)
+        router[i] /= sum;
+}
+
+/* Puts i into its place among order[count], in order of falling scores, of which `most` stay. Returns how many. */
+static int specdec__forward_rank(const float *scores, int i, int *order, int count, int most)
+{
+    int at = specdec__min_int(count, most - 1);
+
+    if (count == most && !(scores[i] > scores[order[at]]))
+        return count;
+    for (; at > 0 && scores[i] > scores[order[at - 1]]; at--)
+        order[at] = order[at - 1];
+    order[at] = i;
+    return specdec__min_int(count + 1, most);
+}
+
+/* Marks the groups of experts that are chosen from: those whose two largest scores have the largest sums. */
+static void specdec__forward_open(const specdec__model *m, const float *scores, unsigned char *open)
+{
+    const int size = m->experts / m->groups;
+    float sums[SPECDEC__MAX_CHOSEN];
+    int best[SPECDEC__MAX_CHOSEN], two[2], count = 0, i, k;
+
+    for (i = 0; i < m->groups; i++) {
+        int found = 0;
+
+        for (k = i * size; k < (i + 1) * size; k++)
+            found = specdec__forward_rank(scores, k, two, found, 2);
+        sums[i] = scores[two[0]] + (found > 1 ? scores[two[1]] : 0);
+        count = specdec__forward_rank(sums, i, best, count, m->groups_chosen);
+    }
+    memset(open, 0, (size_t)m->groups);
+    for (i = 0; i < count; i++)
+        open[best[i]] = 1;
+}
+
+/* Chooses the experts of a row by what the router says (experts), and how much they count. */
+static void specdec__forward_choose(const specdec__context *c, const specdec__layer *layer, int row, float *router)
+{
+    const specdec__model *m = c->model;
+    const float *bias = layer->vector[SPECDEC__CHOICE_BIAS];
+    float *share = c->routes.share + row * m->chosen, sum = 0, scores[SPECDEC__MAX_EXPERTS];
+    int *expert = c->routes.expert + row * m->chosen, count = 0, i;
+    unsigned char open[SPECDEC__MAX_CHOSEN];
+
+    specdec__forward_router(c, router);
+    for (i = 0; i < m->experts; i++)
+        scores[i] = router[i] + (bias ? bias[i] : 0);
+    specdec__forward_open(m, scores, open);
+    for (i = 0; i < m->experts; i++)
+        if (open[i / (m->experts / m->groups)])
+            count = specdec__forward_rank(scores, i, expert, count, m->chosen);
     for (i = 0; i < m->chosen; i++)
-        sum += share[i] = specdec__exp(router[expert[i]] - router[expert[0]]);
-    if (m->trait[SPECDEC__EXPERT_SHARES] == SPECDEC__RAW)
-        for (sum = 0, i = 0; i < m->experts; i++)
-            sum += specdec__exp(router[i] - router[expert[0]]);
+        sum += share[i] = router[expert[i]];
+    sum = !m->normed ? 1 : sum > 6.103515625e-5f ? sum : 6.103515625e-5f;
     for (i = 0; i < m->chosen; i++)
-        share[i] /= sum;
+        share[i] = share[i] / sum * m->expert_scale;
 }
 
 /* Lays the columns of each expert side by side. */
@@ -30521,6 +32102,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
 {
     specdec__scratch *scratch = &c->scratch[thread];
     const specdec__job *job, *unused;
+    specdec__output target;
     specdec__walk walk;
     int tiles = 0, i, own, pair;
     float *sums[2];
@@ -30538,8 +32120,10 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
         specdec__forward_routed(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
         specdec__forward_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
+        target = *t;
+        target.bias = t->bias ? t->bias + job->expert * own * SPECDEC__ROWS : NULL;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, t, places[i].tile % own, job->column, job->count, sums[i]);
+            specdec__forward_put(c, &target, places[i].tile % own, job->column, job->count, sums[i]);
     }
 }
 
@@ -30554,39 +32138,62 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* y = what the experts of each row give, by their shares, best first. */
-static void specdec__forward_blend(specdec__context *c, int thread)
+/* out (n, stride) = what the experts of each row give, by their shares, best first. */
+static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_part(c, thread, c->n, stride);
     const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
     int i, k;
 
     for (i = part.first; i < part.last; i++) {
-        float *y = c->y + (size_t)i * (size_t)c->e + at;
+        float *y = out + (size_t)i * (size_t)stride + at;
 
         memset(y, 0, (size_t)count * sizeof *y);
         for (k = i * chosen; k < (i + 1) * chosen; k++)
             c->kernels->add_scaled(y, c->routes.share[k],
-                                   c->parts + (size_t)c->routes.column[k] * (size_t)c->e + at, count);
+                                   c->parts + (size_t)c->routes.column[k] * (size_t)stride + at, count);
     }
 }
 
-/* The routes of all rows: choices are shared out. Returns 1 when cancelled. */
-static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+/* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
+static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int stride = specdec__forward_stride(c->model->experts);
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
-    const specdec__output t = specdec__forward_output(layer, SPECDEC__ROUTER, -1, c->y, stride);
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
-    if (specdec__forward_project(c, thread, &in, &t, 1))
+    for (i = part.first; i < part.last; i++) {
+        const size_t begin = (size_t)i * (size_t)c->e + (size_t)at;
+        const int routed = layer->matrix[SPECDEC__SHARED_ROUTER].rows;
+
+        c->kernels->add_scaled(c->y + begin, routed ? 1 / (1 + specdec__exp(-c->shared_router[i])) : 1,
+                               c->parts + begin, count);
+    }
+}
+
+/* The routes of all rows, whose norms are h then: choices are shared out. Also what else experts need of h. Returns 1
+   when cancelled. */
+static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int experts = c->model->experts, stride = specdec__forward_stride(experts);
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__output t[3];
+    int count = 0, i;
+
+    t[count++] = specdec__forward_output(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
+    if (layer->matrix[SPECDEC__SHARED_ROUTER].rows)
+        t[count++] = specdec__forward_output(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
+    if (c->latent)
+        t[count++] = specdec__forward_output(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
+                                             specdec__forward_stride(c->model->latent));
+    if (specdec__forward_project(c, thread, &in, t, count))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         float *router = c->y + (size_t)i * (size_t)stride;
 
-        memset(router + c->model->experts, 0, (size_t)(stride - c->model->experts) * sizeof *router);
+        memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         specdec__forward_check(c, thread, i, router, stride, 1);
-        specdec__forward_choose(c, i, router);
+        specdec__forward_choose(c, layer, i, router);
     }
     if (specdec__pool_barrier(c->pool))
         return 1;
@@ -30595,29 +32202,52 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += the sum of down(activation(gate x) * up x) of each row's experts. Returns 1 when cancelled. */
+/* y = the sum of what the networks of each row's experts make of h, or of what is latent of it. Returns 1 when
+   cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(layer->shape.feed_forward);
-    specdec__input in = specdec__forward_input(c->parts, columns, c->e, NULL);
+    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
+    const int width = c->latent ? specdec__forward_stride(c->model->latent) : c->e;
+    const int gated = layer->matrix[SPECDEC__EXPERT_GATE].rows > 0;
+    specdec__input in = specdec__forward_input(c->parts, columns, width, NULL);
     specdec__output t[2];
 
-    if (specdec__forward_route(c, thread, layer))
-        return 1;
-    in.from = c->h;
+    in.from = c->latent ? c->latent : c->h;
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, ff);
-    if (specdec__forward_project_routed(c, thread, &in, t, 2))
+    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_output(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
+                                       ff);
+    if (specdec__forward_project_routed(c, thread, &in, t, 1 + gated))
         return 1;
-    in = specdec__forward_input(c->hidden, columns, ff, c->up);
+    in = specdec__forward_activated(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
+    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_blend(c, thread);
+    specdec__forward_blend(c, thread, c->latent ? c->latent : c->y, width);
+    if (!c->latent)
+        return specdec__pool_barrier(c->pool);
     if (specdec__pool_barrier(c->pool))
         return 1;
+    in = specdec__forward_input(c->latent, c->n, width, NULL);
+    t[0] = specdec__forward_output(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
+    return specdec__forward_project(c, thread, &in, t, 1);
+}
+
+/* x += what its experts give, and the shared one, if there is one. Returns 1 when cancelled. */
+static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input again = specdec__forward_input(c->h, c->n, c->e, NULL);
+
+    if (specdec__forward_route(c, thread, layer) || specdec__forward_experts(c, thread, layer))
+        return 1;
+    if (layer->shape.feed_forward) {
+        if (specdec__forward_network(c, thread, layer, &again, c->parts))
+            return 1;
+        specdec__forward_share(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
@@ -30733,13 +32363,14 @@ static void specdec__forward_worker(void *argument, int thread)
         if (SPECDEC__PIPE && c->hooks && !thread)
             c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
+        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+            return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
-        if (!m->layer[i].shape.feed_forward)
-            continue;
-        if (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
-                                    : specdec__forward_ffn_half(c, thread, &m->layer[i]))
+        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
+            : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
+                                             : 0)
             return;
     }
     specdec__forward_tap(c, thread, m->layers);
@@ -30804,7 +32435,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    return SPECDEC_OK;
+    return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
 }
 
 /* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
@@ -30816,9 +32447,12 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if ((!SPECDEC__PIPE || c->model->layers) &&
-        specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
-        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
+        result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    if (c->kv.states.count)
+        specdec__forward_mix_end(c, !result);
+    if (result)
+        return result;
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return SPECDEC_OK;
     result = specdec__forward_sound(c, 0, c->n, error);
@@ -30835,7 +32469,7 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     batch.tokens = c->tokens;
     batch.parents = c->parents;
     batch.views = c->views;
-    batch.wanted = NULL;
+    batch.wanted = batch.certain = NULL;
     return batch;
 }
 
@@ -30954,8 +32588,10 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
             c->parents[i] = i - 1;
             c->wanted[i] = (unsigned char)(at + i >= rows->from);
             c->path[i] = i;
+            c->certain[i] = at + i < count - 1; /* the last token may become a root again */
         }
         batch.wanted = c->wanted;
+        batch.certain = c->certain;
         specdec__forward_states(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
         c->taps[0].out = NULL;
@@ -33715,7 +35351,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.most += r->chunks * chunk;
     r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
     for (i = 0; i < room.views; i++)
-        specdec__context_view(r->texts ? &r->texts[i].view : &view, &room, arena);
+        specdec__context_view(&r->context, r->texts ? &r->texts[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].tiles)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
@@ -34624,6 +36260,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
     places = room.views + room.kept;
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
+    room.tree = room.most;
     room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
@@ -34632,7 +36269,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
     for (i = 0; i < places; i++) {
-        specdec__context_view(m->views ? &m->views[i] : &view, &room, arena);
+        specdec__context_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.views, arena);
         if (m->views && i >= room.views)
             specdec__kv_add_kept(&m->context.kv, &m->views[i]);
     }
@@ -35059,7 +36696,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, &room, arena);
+        specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
         if (i < room.views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->texts)
@@ -35372,6 +37009,9 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
+    if (target->model->mixing.kind)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
+                             "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
@@ -36084,10 +37724,11 @@ static int specdec__stream_places(const specdec_config *c, int room)
 
 /* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
    large for the stack. */
-static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
+static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const specdec__model *model = target->model;
     const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
@@ -36097,7 +37738,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     unsigned char *stop_bytes, *token_text, *piece;
     float *logprobs;
 
-    specdec__context_view(&view, room, arena);
+    specdec__context_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
@@ -36150,8 +37791,13 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 }
 
 /* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
-static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
+static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
+                                                  int context, specdec_error *error)
 {
+    if (settings->slide && model->mixing.kind)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
+                             "what its recurrent layers have read stays in their states", settings->slide,
+                             model->architecture->name);
     if (!settings->slide || settings->slide < context - 1)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "
@@ -36812,7 +38458,7 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, &e->target, &e->config, &e->room, arena);
         if (!e->texts)
             continue;
         e->texts[i].engine = e;
@@ -36829,7 +38475,7 @@ static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
     e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
     for (i = 0; i < e->room.kept; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
-        specdec__context_view(&kept->view, &e->room, arena);
+        specdec__context_view(&e->target, &kept->view, &e->room, 1, arena);
         kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
         if (e->kept)
             specdec__kv_add_kept(&e->target.kv, &kept->view);
@@ -36975,12 +38621,14 @@ static void specdec__engine_room(specdec__engine *e)
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
+    room->tree = c->tree_size;
+    room->every = c->checkpoint;
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1, 2, 0};
+    static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_drafts(e) ? none : e->room;
 }
@@ -38925,6 +40573,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         for (; n < root + tree->n; n++) {
             c->views[n] = &t->view;
             c->wanted[n] = n >= root;
+            c->certain[n] = n < root;
         }
         for (i = t->first; i < root; i++) {
             c->tokens[i] = t->tokens[t->view.length + i - t->first];
@@ -38937,6 +40586,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     }
     batch = specdec__forward_batch(c, 0, n);
     batch.wanted = c->wanted;
+    batch.certain = c->certain;
     return batch;
 }
 
@@ -40197,6 +41847,8 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
 
     if (m->trait[SPECDEC__READS_STATES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+    if (m->mixing.kind)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model with recurrent layers is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
@@ -42489,7 +44141,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
+        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) ==
+            SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)
@@ -42790,7 +44443,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     size_t count = 0;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
@@ -43250,6 +44903,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
+    info->state_bytes = specdec__state_bytes(&m->mixing);
+    info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;
@@ -43888,12 +45543,16 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->feed_forward = m->feed_forward;
+    info->feed_forward = m->experts ? m->expert_ff : m->feed_forward;
     info->heads = m->heads;
     info->kv_heads = m->kv_heads;
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
+    if (m->mixing.kind)
+        info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
+    info->recurrent_layers = m->mixing.layers;
+    info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
     info->weight_bytes = m->weight_bytes;
@@ -43992,7 +45651,7 @@ specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *con
 {
     if (!constraint || !memory || bytes < sizeof(specdec_constraint_state) || (uintptr_t)memory & 3)
         return NULL;
-    specdec__state_begin(constraint, (specdec_constraint_state *)memory);
+    specdec__vertex_begin(constraint, (specdec_constraint_state *)memory);
     return (specdec_constraint_state *)memory;
 }
 
@@ -44002,7 +45661,7 @@ size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_
     size_t i = 0;
 
     while (constraint && state && bytes && i < count &&
-           specdec__state_advance(constraint, state, ((const unsigned char *)bytes)[i]))
+           specdec__vertex_advance(constraint, state, ((const unsigned char *)bytes)[i]))
         i++;
     return i;
 }
@@ -44011,12 +45670,12 @@ int specdec_constraint_allows(const specdec_constraint *constraint, const specde
                               const void *bytes, size_t count)
 {
     return constraint && state && (bytes || !count) &&
-           specdec__state_allows(constraint, state, (const unsigned char *)bytes, count);
+           specdec__vertex_allows(constraint, state, (const unsigned char *)bytes, count);
 }
 
 int specdec_constraint_complete(const specdec_constraint *constraint, const specdec_constraint_state *state)
 {
-    return constraint && state && specdec__state_complete(constraint, state);
+    return constraint && state && specdec__vertex_complete(constraint, state);
 }
 
 /* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
@@ -44049,7 +45708,7 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
         if (!(mask[i >> 5] >> (i & 31) & 1))
             continue;
-        if (specdec__state_allows(constraint, state, &byte, 1))
+        if (specdec__vertex_allows(constraint, state, &byte, 1))
             count++;
         else
             mask[i >> 5] &= ~(1u << (i & 31));
@@ -44067,11 +45726,11 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && !specdec__state_complete(constraint, &copy) &&
+    while (count < room && !specdec__vertex_complete(constraint, &copy) &&
            specdec_constraint_next(constraint, &copy, mask) == 1) {
         for (i = 0; !(mask[i >> 5] >> (i & 31) & 1); i++)
             ;
-        specdec__state_advance(constraint, &copy, (unsigned char)i);
+        specdec__vertex_advance(constraint, &copy, (unsigned char)i);
         ((unsigned char *)bytes)[count++] = (unsigned char)i;
     }
     return count;
@@ -44142,10 +45801,10 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
         return 0;
     v = trie->vocab;
     if (specdec__vocab_is_end(v, token))
-        return specdec__state_complete(constraint, state);
+        return specdec__vertex_complete(constraint, state);
     at = trie->at[token];
     return trie->at[token + 1] > at &&
-           specdec__state_allows(constraint, state, trie->text + at, trie->at[token + 1] - at);
+           specdec__vertex_allows(constraint, state, trie->text + at, trie->at[token + 1] - at);
 }
 
 SPECDEC__FOR_SPEED
@@ -44573,7 +46232,8 @@ SPECDEC__FOR_SPEED
  *            bytes that are ready to be handed out, then those that may begin a stop string
  *            stop strings, a zero byte behind each
  *   4 each   tokens
- *            keys and values, span by span: see specdec__view_move
+ *            keys and values, span by span: see specdec__view_move; of a recurrent model, if there are any, the state
+ *            behind them: see specdec__state_move_slot
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
@@ -44698,6 +46358,8 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
+    if (kv->states.count && field[SPECDEC__SAVE_KEYS])
+        size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
 
@@ -44773,6 +46435,10 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
+    const int point = specdec__state_find(&t->view.state, &kv->states, keys);
+
+    if (kv->states.count)
+        keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (!specdec__view_holds(&t->view, kv, span, 0, keys))
@@ -44836,6 +46502,10 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+    if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
+        i = specdec__state_find(&t->view.state, &kv->states, (int)field[SPECDEC__SAVE_KEYS]);
+        specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
+    }
     specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
 }
 
@@ -44932,13 +46602,13 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
-    if (specdec__stream_check_slide(settings, t->context, NULL))
+    if (specdec__stream_check_slide(t->model, settings, t->context, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
                              "slides, the context has %d", settings->slide, t->context);
     for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
-    for (span = 0; span < SPECDEC__SPANS; span++)
+    for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
         if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
                                 (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
@@ -44966,6 +46636,10 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
+    if (kv->states.count && keys)
+        specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+    if (kv->states.count && keys)
+        specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.position = keys;
     specdec__view_settle(&t->view, kv);
 }
@@ -45967,6 +47641,87 @@ SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
 
     for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
+}
+
+/* out = the sum of weights * rows over taps, plus bias, and silu of that if it is asked for. */
+SPECDEC__LANE void X(convolve)(const float *const *rows, const float *weights, size_t stride, int taps,
+                               const float *bias, int silu, int count, float *out)
+{
+    int i, tap;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        V sum = X(mul)(X(load)(weights + i), X(load)(rows[0] + i));
+
+        for (tap = 1; tap < taps; tap++)
+            sum = X(madd)(X(load)(weights + (size_t)tap * stride + i), X(load)(rows[tap] + i), sum);
+        sum = bias ? X(add)(sum, X(load)(bias + i)) : sum;
+        X(store)(out + i, silu ? X(gated)(sum, X(sub)(X(set)(0), sum)) : sum);
+    }
+}
+
+/* Columns [at, at + count vectors) of an update: see specdec__recurrence. */
+SPECDEC__LANE_INLINE void X(recur_columns)(const specdec__recurrence *r, int at, int corrects, int wanted, int count)
+{
+    const V decay = X(set)(r->decay), rate = X(set)(r->rate);
+    V change[SPECDEC__WIDTH], out[SPECDEC__WIDTH];
+    float *row = r->matrix + at;
+    int i, c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        change[c] = out[c] = X(set)(0);
+    for (i = 0; i < r->rows && corrects; i++, row += r->values) {
+        const V key = X(set)(r->key[i]);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++)
+            change[c] = X(madd)(key, X(mul)(X(load)(row + c * SPECDEC__LANES), decay), change[c]);
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++) {
+        const V value = X(load)(r->value + at + c * SPECDEC__LANES);
+
+        change[c] = X(mul)(rate, corrects ? X(sub)(value, change[c]) : value);
+    }
+    row = r->matrix + at;
+    for (i = 0; i < r->rows; i++, row += r->values) {
+        const V key = X(set)(r->key[i]), query = X(set)(wanted ? r->query[i] : 0);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++) {
+            const V m = X(madd)(key, change[c], X(mul)(X(load)(row + c * SPECDEC__LANES), decay));
+
+            X(store)(row + c * SPECDEC__LANES, m);
+            out[c] = wanted ? X(madd)(query, m, out[c]) : out[c];
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count && wanted; c++)
+        X(store)(r->out + at + c * SPECDEC__LANES, out[c]);
+}
+
+/* All columns of an update, of which it is known what it does. */
+SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects, int wanted)
+{
+    int at = 0;
+
+    for (; at + SPECDEC__WIDTH * SPECDEC__LANES <= r->values; at += SPECDEC__WIDTH * SPECDEC__LANES)
+        X(recur_columns)(r, at, corrects, wanted, SPECDEC__WIDTH);
+    for (; at < r->values; at += SPECDEC__LANES)
+        X(recur_columns)(r, at, corrects, wanted, 1);
+}
+
+/* An update of a recurrent layer's head. */
+SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
+{
+    if (r->corrects && r->query)
+        X(recur_of)(r, 1, 1);
+    else if (r->corrects)
+        X(recur_of)(r, 1, 0);
+    else if (r->query)
+        X(recur_of)(r, 0, 1);
+    else
+        X(recur_of)(r, 0, 0);
 }
 
 /* tanh(y) = 1 - 2 / (1 + e^(2y)) */

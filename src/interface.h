@@ -295,6 +295,8 @@ typedef struct specdec_config {
     int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where a text can be
+                                   cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
@@ -361,6 +363,8 @@ typedef struct specdec_config {
     X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
     X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
       "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
+    X("checkpoint", checkpoint, INTEGER, 0, 1 << 30, NULL, \
+      "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
@@ -704,6 +708,8 @@ typedef struct specdec_info {
     int cache_kept;                              /* of those that are free, with beginnings of ended texts */
     int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
+    size_t state_bytes;                          /* of recurrent layers: of a text; the cache holds several */
+    uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 
@@ -1151,6 +1157,9 @@ typedef struct specdec_model_info {
     int has_template;                       /* it brings a chat template, recognised or not */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
+    int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
+    const char *recurrent;                  /* of which kind they are; NULL: there are none */
+    size_t state_bytes;                     /* of a text */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */

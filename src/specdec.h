@@ -26,7 +26,8 @@
 
      Runs a model of the architectures llama, mistral3, qwen2, qwen3, qwen3moe, qwen2vl, qwen3vl and qwen3vlmoe (their
      text), gemma, gemma2, gemma3, phi3, smollm3, granite, granitemoe, ernie4_5, exaone, exaone4, glm4, internlm2,
-     minicpm, olmo2 and olmoe, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
+     minicpm, olmo2, olmoe, apertus, arcee, bailingmoe2, cohere2, ernie4_5-moe, glm4moe, gpt-oss, hunyuan-dense,
+     qwen2moe and seed_oss, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
      file or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies
      all of them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte
      for byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
@@ -95,11 +96,11 @@
      >>quant/ types decode table fit wide encode tiles
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
-     >>model/ gguf model parts facts tensors rope bind heads open
+     >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words lookup load merge tokenize decode stop template template_run chat
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
-     >>cache/ kv reserve bytes
-     >>forward/ context multiply rows attention step
+     >>cache/ state kv reserve bytes
+     >>forward/ context multiply rows attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
@@ -175,6 +176,7 @@
 #include "constraint/compile.h"
 #include "constraint/trie.h"
 #include "constraint/mask.h"
+#include "model/mixing.h"
 #include "model/model.h"
 #include "model/parts.h"
 #include "model/facts.h"
@@ -183,6 +185,7 @@
 #include "model/bind.h"
 #include "model/heads.h"
 #include "model/open.h"
+#include "cache/state.h"
 #include "cache/kv.h"
 #include "cache/reserve.h"
 #include "cache/bytes.h"
@@ -190,6 +193,7 @@
 #include "forward/multiply.h"
 #include "forward/rows.h"
 #include "forward/attention.h"
+#include "forward/recurrent.h"
 #include "forward/step.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"

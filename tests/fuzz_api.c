@@ -31,6 +31,7 @@ enum { CONFIG_BYTES = 32, CALL_BYTES = 8, MOST_VOCABULARY = 4096, MOST_TOKENS = 
 enum { PLAIN, NOISY, FOREIGN, QUANTISED, MODELS };
 
 static const char *const model_names[MODELS] = {"plain", "noisy", "foreign", "quantised"};
+enum { SETS = 6 };
 static int vocabulary = 420; /* tokens of all of them */
 
 static struct {
@@ -38,7 +39,10 @@ static struct {
     size_t size;
     const char *path;
     specdec_model *prepared;
-} models[MODELS];
+} sets[SETS][MODELS], *models = sets[0];
+
+/* What target and noisy draft are of, in each set. */
+static const char *const set_names[SETS] = {"llama", "lfm2", "granitehybrid", "qwen35", "falcon-h1", "nemotron_h"};
 
 /* A model that several engines share. */
 static specdec_model *prepare(int i)
@@ -52,8 +56,10 @@ static specdec_model *prepare(int i)
     config.target.size = models[i].size;
     config.target.path = models[i].path;
     config.threads = 1;
-    if (specdec_model_memory_needed(&config, &bytes, &failure) || specdec_model_init(&model, &config, malloc(bytes), bytes, &failure))
+    if (specdec_model_memory_needed(&config, &bytes, &failure) || specdec_model_init(&model, &config, malloc(bytes), bytes, &failure)) {
+        fprintf(stderr, "%s\n", failure.text);
         abort();
+    }
     return model;
 }
 
@@ -112,12 +118,16 @@ static unsigned char *make_model(const maker_recipe *r, size_t *size)
 }
 
 /* Small random models of one vocabulary: a target, one that often agrees with it, a smaller one, a quantised one. */
-static void make_models(void)
+static void make_models(int set)
 {
     maker_recipe r[MODELS];
     int i;
 
+    models = sets[set];
     memset(r, 0, sizeof r);
+    r[PLAIN].architecture = r[NOISY].architecture = set_names[set];
+    r[PLAIN].experts = r[NOISY].experts = set ? -1 : 0;
+    r[PLAIN].layers = r[NOISY].layers = set ? 3 : 0; /* one of each kind */
     r[PLAIN].seed = r[NOISY].seed = 11;
     r[PLAIN].output_type = r[NOISY].output_type = r[FOREIGN].output_type = r[QUANTISED].output_type = 1;
     r[NOISY].noise = 0.25f;
@@ -356,8 +366,9 @@ static void say_config(const world *w, const char *target, const char *draft)
     const specdec_sampling *s = &c->settings.sampling;
     int i;
 
-    say(w, "init: target %s, draft %s, drafting %d, verifier %d, policy %d, tree %d/%d, context %d,\n", target, draft,
+    say(w, "init: %s, target %s, draft %s, drafting %d, verifier %d, policy %d, tree %d/%d, context %d,\n", models[PLAIN].prepared->architecture->name, target, draft,
         (int)c->drafting, (int)c->rule, (int)c->policy, c->tree_size, c->tree_depth, c->context);
+    say(w, "      checkpoint %d, ", c->checkpoint);
     say(w, "      batch %d, threads %d, async %d, kv %s, in place %d, prepared %d,\n", c->batch, c->threads, c->async,
         c->kv ? c->kv : "default", c->weights_in_place, c->target.model != NULL);
     say(w, "      max_tokens %d, slide %d, special %d, chat %s,\n", c->settings.max_tokens, c->settings.slide,
@@ -370,6 +381,9 @@ static void say_config(const world *w, const char *target, const char *draft)
         say(w, "%s\"%s\"", i ? ", " : ", stop ", c->settings.stop[i]);
     say(w, "\n");
 }
+
+/* Whether a model has recurrent layers. */
+static int recurrent(int model) { return models[model].prepared->mixing.kind != 0; }
 
 static void draw_config(world *w)
 {
@@ -399,7 +413,7 @@ static void draw_config(world *w)
     }
     if (draft < 0 && c->drafting == SPECDEC_DRAFT_MODEL)
         c->drafting = SPECDEC_DRAFT_AUTO;
-    if (target == PLAIN && draw(w, 3) == 0) { /* the others have windows, which two levels do without */
+    if (target == PLAIN && draw(w, 3) == 0 && !recurrent(target)) { /* the others have windows, which two levels do without */
         c->drafting = draw(w, 3) ? SPECDEC_DRAFT_TRIFORCE : c->drafting;
         c->retrieval = 16 + draw(w, 30);
         c->retrieval_chunk = draw(w, 2) ? 0 : 1 + draw(w, 20);
@@ -411,12 +425,13 @@ static void draw_config(world *w)
     target = draw(w, COUNT(contexts) * COUNT(slides)); /* of one byte: there are just enough */
     c->context = contexts[target % (int)COUNT(contexts)];
     c->settings.slide = slides[target / (int)COUNT(contexts)];
-    c->settings.slide = c->settings.slide < c->context - 1 ? c->settings.slide : 0;
+    c->settings.slide = c->settings.slide < c->context - 1 && !recurrent(named) ? c->settings.slide : 0;
     c->batch = batches[draw(w, COUNT(batches))];
     c->threads = draw(w, 4) ? 1 : 1 + draw(w, 3);
     c->async = c->threads - 2; /* none, where it pays, or always */
     c->kv = kv[draw(w, COUNT(kv))];
     c->weights_in_place = draw(w, 2);
+    c->checkpoint = recurrent(named) ? 1 + c->context / (1 + draw(w, 9)) : 0;
     c->cache = c->weights_in_place ? 3 * c->context : 0; /* then beginnings of texts that were cut are kept */
     c->settings.max_tokens = limits[draw(w, COUNT(limits))];
     c->settings.show_special = draw(w, 2);
@@ -815,6 +830,7 @@ static void call_set(world *w)
         fresh.sampling.temperature = temperature;
     fresh.max_tokens = limits[draw(w, COUNT(limits))];
     fresh.slide = draw(w, 4) ? fresh.slide : 3;
+    fresh.slide = w->subject.engine->model->mixing.kind ? 0 : fresh.slide;
     say(w, "set: temperature %g, seed %d, limit %d, stop \"%s\"", (double)fresh.sampling.temperature, (int)fresh.sampling.seed,
         fresh.max_tokens, fresh.stop[0] ? fresh.stop[0] : "");
     result = specdec_set(w->subject.engine, &fresh);
@@ -1132,19 +1148,24 @@ static int run_sequence(const uint8_t *data, size_t size, int trace)
 {
     static world *w;
     size_t at = CONFIG_BYTES;
-    int count = 0;
+    int count = 0, i, set = 0;
 
     if (!w) {
         if (getenv("FUZZ_PAIR"))
             find_pair();
         else {
-            make_models();
+            for (i = 0; i < SETS; i++)
+                make_models(i);
             make_heads();
         }
         w = (world *)calloc(1, sizeof *w);
         if (!w)
             exit(1);
     }
+    for (i = 0; i < CONFIG_BYTES && i < (int)size; i++)
+        set += data[i];
+    set = getenv("FUZZ_PAIR") ? 0 : getenv("FUZZ_SET") ? atoi(getenv("FUZZ_SET")) : set;
+    models = sets[set % SETS];
     w->trace = trace;
     w->data = data;
     w->left = size < at ? size : at;

@@ -12,6 +12,8 @@ typedef struct maker_recipe {
     const char *architecture; /* of specdec__architectures [llama]; its row says which tensors a model has */
     int layers, embedding, feed_forward, heads, kv_heads; /* [2, 64, 96, 4, 2] */
     int experts, chosen;      /* of architectures that can have them; experts -1: none [5, 2, of llama none] */
+    int shared, leading, groups, latent; /* of experts: width of the shared one, layers without them, groups, of which all but
+                                            one are chosen from, what experts read [what the architecture must have] */
     int head_dim;             /* [embedding / heads] */
     int rope_dim;             /* [head_dim] */
     int vocab;                /* tokens, at least 260 [301] */
@@ -435,6 +437,7 @@ static inline void maker_defaults(maker_recipe *r)
 {
     r->architecture = r->architecture ? r->architecture : "llama";
     r->layers = r->layers ? r->layers : strcmp(r->architecture, "eagle3") ? 2 : 1;
+    r->layers += r->layers == 1 && specdec__architecture_trait(maker_architecture(r), SPECDEC__MIXING); /* one of each kind */
     r->embedding = r->embedding ? r->embedding : 64;
     r->feed_forward = r->feed_forward ? r->feed_forward : 96;
     r->heads = r->heads ? r->heads : 4;
@@ -447,6 +450,7 @@ static inline void maker_defaults(maker_recipe *r)
     r->embedding_type = r->embedding_type ? r->embedding_type : r->types[0];
     r->experts = r->experts ? r->experts : specdec__architecture_trait(maker_architecture(r), SPECDEC__EXPERT_SHARES) && strcmp(r->architecture, "llama") ? 5 : -1;
     r->chosen = r->chosen ? r->chosen : 2;
+    r->shared = r->experts < 0 ? 0 : r->shared || !specdec__architecture_trait(maker_architecture(r), SPECDEC__SHARED_GATE) ? r->shared : r->feed_forward;
     r->gain = r->gain > 0 ? r->gain : 1;
 }
 
@@ -504,6 +508,30 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".expert_count"), (uint32_t)r->experts);
         maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);
         maker_u32(m, maker_key(r, ".expert_feed_forward_length"), (uint32_t)r->feed_forward);
+        if (r->shared)
+            maker_u32(m, maker_key(r, ".expert_shared_feed_forward_length"), (uint32_t)r->shared);
+        if (r->shared && specdec__architecture_trait(a, SPECDEC__SHARED_EACH))
+            maker_u32(m, maker_key(r, ".expert_shared_count"), 1);
+        if (r->leading)
+            maker_u32(m, maker_key(r, ".leading_dense_block_count"), (uint32_t)r->leading);
+        if (r->latent)
+            maker_u32(m, maker_key(r, ".moe_latent_size"), (uint32_t)r->latent);
+        if (r->groups) {
+            maker_u32(m, maker_key(r, ".expert_group_count"), (uint32_t)r->groups);
+            maker_u32(m, maker_key(r, ".expert_group_used_count"), (uint32_t)r->groups - 1);
+        }
+    }
+    if (specdec__architecture_trait(a, SPECDEC__ACTIVATION) == SPECDEC__XIELU) {
+        static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+        static const float middle[] = {0.8f, 0.8f, 0.5f, -1e-6f};
+        int k;
+
+        for (k = 0; k < 4; k++) {
+            maker_buffer *b = maker_array(m, keys[k], 6, (uint64_t)r->layers);
+
+            for (i = 0; i < r->layers; i++)
+                maker_put_float(b, middle[k] * (1 + 0.1f * (float)i));
+        }
     }
     if (specdec__architecture_trait(a, SPECDEC__ROPE_ALSO) == SPECDEC__TEMPERED) {
         maker_text(m, maker_key(r, ".rope.scaling.type"), "yarn");
@@ -527,45 +555,176 @@ static inline int maker_fused(const maker_recipe *r, int f)
     return !r->apart && ((f == 0 && phi3) || (f == 3 && (phi3 || strcmp(r->architecture, "glm4") == 0)));
 }
 
+/* Sizes of an architecture's recurrent layers: a few heads of 16 x 16. */
+static inline specdec__mixing maker_mixing(const maker_recipe *r)
+{
+    specdec__mixing x;
+
+    memset(&x, 0, sizeof x);
+    x.kind = specdec__architecture_trait(maker_architecture(r), SPECDEC__MIXING);
+    if (!x.kind)
+        return x;
+    x.taps = x.kind == SPECDEC__SHORT ? 3 : 4;
+    x.heads = x.kind == SPECDEC__SHORT ? 0 : r->embedding % 256 ? 4 : 16; /* for types with blocks of 256 */
+    x.rows = x.values = x.kind == SPECDEC__SHORT ? 0 : 16;
+    x.groups = x.kind == SPECDEC__SHORT ? 0 : 2;
+    x.paired = x.kind == SPECDEC__DELTA && !specdec__architecture_trait(maker_architecture(r), SPECDEC__CYCLES);
+    x.inner = x.kind == SPECDEC__SHORT ? r->embedding : 16 * x.heads;
+    x.channels = x.inner + (x.kind == SPECDEC__SHORT ? 0 : 64);
+    x.row = 3 * r->embedding; /* of the short one */
+    return x;
+}
+
+/* Whether layer i of a made model is recurrent; whether it has attention, and a feed-forward network. */
+static inline int maker_recurs(const maker_recipe *r, int i, int *attends, int *feeds)
+{
+    const specdec__architecture *a = maker_architecture(r);
+    const int recurs = specdec__architecture_trait(a, SPECDEC__RECURS);
+
+    *attends = *feeds = 1;
+    if (!specdec__architecture_trait(a, SPECDEC__MIXING) || recurs == SPECDEC__BESIDE)
+        return recurs == SPECDEC__BESIDE;
+    if (recurs == SPECDEC__BLANK) {
+        *attends = i % 3 == 1;
+        *feeds = i % 3 == 2;
+        return i % 3 == 0;
+    }
+    *attends = i % 2;
+    return !*attends;
+}
+
+/* Pairs of an architecture with recurrent layers. */
+static inline void maker_states(maker *m, const maker_recipe *r)
+{
+    const specdec__mixing x = maker_mixing(r);
+    const int recurs = specdec__architecture_trait(maker_architecture(r), SPECDEC__RECURS);
+    maker_buffer *heads, *ff;
+    int i, attends, feeds;
+
+    if (x.kind == SPECDEC__SHORT) {
+        maker_u32(m, maker_key(r, ".shortconv.l_cache"), (uint32_t)x.taps);
+    } else {
+        maker_u32(m, maker_key(r, ".ssm.conv_kernel"), (uint32_t)x.taps);
+        maker_u32(m, maker_key(r, ".ssm.state_size"), (uint32_t)x.rows);
+        maker_u32(m, maker_key(r, ".ssm.group_count"), (uint32_t)x.groups);
+        maker_u32(m, maker_key(r, ".ssm.time_step_rank"), (uint32_t)x.heads);
+        maker_u32(m, maker_key(r, ".ssm.inner_size"), (uint32_t)x.inner);
+    }
+    if (recurs == SPECDEC__BETWEEN)
+        maker_u32(m, maker_key(r, ".full_attention_interval"), 2);
+    if (recurs == SPECDEC__BARE || recurs == SPECDEC__BLANK) {
+        heads = maker_array(m, maker_key(r, ".attention.head_count_kv"), 5, (uint64_t)r->layers);
+        for (i = 0; i < r->layers; i++) {
+            maker_recurs(r, i, &attends, &feeds);
+            maker_put_number(heads, attends ? (uint64_t)r->kv_heads : 0, 4);
+        }
+    }
+    if (recurs == SPECDEC__BLANK) {
+        ff = maker_array(m, maker_key(r, ".feed_forward_length"), 5, (uint64_t)r->layers);
+        for (i = 0; i < r->layers; i++) {
+            maker_recurs(r, i, &attends, &feeds);
+            maker_put_number(ff, feeds ? (uint64_t)r->feed_forward : 0, 4);
+        }
+    }
+}
+
+/* Gives the newest vector the shape that files have: rows of so many values. */
+static inline void maker_fold(maker *m, int row)
+{
+    maker_tensor *t = &m->tensor[m->tensors - 1];
+
+    t->shape[1] = t->shape[0] / (uint64_t)row;
+    t->shape[0] = (uint64_t)row;
+    t->dimensions = 2;
+}
+
+/* The dimensions of the tensors of layer i. */
+static inline void maker_sizes(const maker_recipe *r, int i, int *size)
+{
+    const specdec__architecture *a = maker_architecture(r);
+    const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim, mixes = r->experts > 0 && i >= r->leading;
+    const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS), gates = !specdec__architecture_trait(a, SPECDEC__UNGATED);
+    const int latent = mixes ? r->latent : 0;
+
+    memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
+    size[SPECDEC__DIM_E] = r->embedding;
+    size[SPECDEC__DIM_Q] = size[SPECDEC__DIM_O] = q;
+    size[SPECDEC__DIM_Q_ROWS] = q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES));
+    size[SPECDEC__DIM_K] = size[SPECDEC__DIM_V] = kv;
+    size[SPECDEC__DIM_HEADS] = r->heads;
+    size[SPECDEC__DIM_Q_NORM] = whole ? q : r->head_dim;
+    size[SPECDEC__DIM_K_NORM] = whole ? kv : r->head_dim;
+    size[SPECDEC__DIM_READ] = r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES));
+    size[SPECDEC__DIM_FF] = mixes ? r->shared : r->feed_forward;
+    size[SPECDEC__DIM_GATE] = gates * size[SPECDEC__DIM_FF];
+    size[SPECDEC__DIM_EXPERTS] = mixes ? r->experts : 0;
+    size[SPECDEC__DIM_X] = mixes ? latent ? latent : r->embedding : 0;
+    size[SPECDEC__DIM_X_FF] = mixes ? r->feed_forward : 0;
+    size[SPECDEC__DIM_X_GATE] = gates * size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_LATENT] = latent;
+    size[SPECDEC__DIM_SHARED] = mixes && r->shared;
+    size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && specdec__architecture_trait(a, SPECDEC__SHARED_GATE);
+}
+
 /* Tensors of layer i; *made: how many matrices there are. */
 static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_count, int *made)
 {
     const specdec__architecture *a = maker_architecture(r);
-    const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
-    const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
-                                          whole ? q : r->head_dim, whole ? kv : r->head_dim, r->heads};
+    specdec__mixing mixing = maker_mixing(r);
+    specdec__model model;
     char name[80];
-    int j, k, f, rows;
+    int size[SPECDEC__DIM_COUNT], j, k, f, rows, attends, feeds;
 
+    memset(&model, 0, sizeof model);
+    model.embedding = r->embedding;
+    mixing.kind = maker_recurs(r, i, &attends, &feeds) ? mixing.kind : SPECDEC__NO_STATE;
+    maker_sizes(r, i, size);
+    specdec__model_mixing_sizes(&model, &mixing, size);
+    for (j = 0; j < SPECDEC__DIM_COUNT; j++)
+        size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
+                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE));
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
-        const int columns = size[specdec__matrix_table[j].columns], mixed = r->experts > 0 && specdec__matrix_table[j].of_experts;
+        const int columns = size[specdec__matrix_table[j].columns], mixed = specdec__matrix_table[j].mixes;
 
         k = 1;
-        if (j == SPECDEC__ROUTER && r->experts < 0)
-            continue;
-        snprintf(name, sizeof name, "blk.%d.%s", i, mixed ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
         rows = size[specdec__matrix_table[j].rows];
+        if (!rows || !columns)
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", i,
+                 size[SPECDEC__DIM_SHARED] && specdec__matrix_table[j].shared ? specdec__matrix_table[j].shared : specdec__matrix_table[j].suffix);
         for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++)
             if (maker_fused(r, f) && specdec__fused_table[f].matrix == j) {
                 snprintf(name, sizeof name, "blk.%d.%s", i, specdec__fused_table[f].weight);
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }
-        maker_matrix(m, r, name, r->types[*made % type_count] - 1, columns, mixed ? rows * r->experts : rows,
+        maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER ? 0 : r->types[*made % type_count] - 1, columns, mixed ? rows * r->experts : rows,
                      (float)specdec__inverse_root(columns), -1);
         if (mixed)
             maker_third(m, (uint64_t)r->experts);
         ++*made;
     }
     for (j = 0; j < SPECDEC__VECTORS; j++) {
-        const int is_bias = j >= SPECDEC__Q_BIAS;
+        const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__FFN_NORM_BARE) || j == SPECDEC__MIX_DT_BIAS;
+        const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS;
+        const int needs = specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1;
+        const int each = specdec__vector_table[j].each ? r->experts : 1, count = size[specdec__vector_table[j].size];
 
-        if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1)) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
+        if (!count || (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !needs) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
             continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
-        maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : 1, is_bias ? 0.5f : 0.3f);
+        if (maker_find_tensor(m, name)) /* one norm under two names */
+            continue;
+        maker_vector(m, r, name, count * each, is_bias ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
+                     is_bias || is_taps ? 0.5f : 0.3f);
+        if (is_taps)
+            maker_fold(m, mixing.taps);
+        if (each > 1) {
+            m->tensor[m->tensors - 1].shape[0] = (uint64_t)count;
+            m->tensor[m->tensors - 1].shape[1] = (uint64_t)each;
+            m->tensor[m->tensors - 1].dimensions = 2;
+        }
     }
 }
 
@@ -596,6 +755,8 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_f32(m, maker_key(&r, maker_epsilon(&r)), 1e-5f);
     maker_f32(m, maker_key(&r, ".rope.freq_base"), 10000.0f);
     maker_facts(m, &r);
+    if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__MIXING))
+        maker_states(m, &r);
     maker_vocab(m, r.vocab);
 
     if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__READS_STATES))
@@ -604,7 +765,8 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
         maker_matrix(m, &r, "token_embd.weight", r.embedding_type - 1, r.embedding, r.vocab, 0.5f, r.may_end ? -1 : 2);
     for (i = 0; i < r.layers; i++)
         maker_layer(m, &r, i, type_count, &made);
-    maker_vector(m, &r, "output_norm.weight", r.embedding, 1, 0.3f);
+    maker_vector(m, &r, specdec__architecture_trait(maker_architecture(&r), SPECDEC__EMBEDDING_NORM) ? "token_embd_norm.weight" : "output_norm.weight",
+                 r.embedding, 1, 0.3f);
     if (r.output_type)
         maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.short_rows ? r.short_rows : r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
                      r.may_end ? -1 : 2);

@@ -419,7 +419,7 @@ static void test_half_fused(void)
 static void test_names(void)
 {
     static const struct { const char *architecture, *words[2]; } unknown[] = {
-        {"qwen35moe", {"\"qwen35moe\" is not known", "qwen3moe"}}, {"llama4", {"\"llama4\"", "family: llama"}},
+        {"qwen39moe", {"\"qwen39moe\" is not known", "qwen3moe"}}, {"llama4", {"\"llama4\"", "family: llama"}},
         {"gemma3n", {"\"gemma3n\"", "gemma3"}}, {"mamba2", {"\"mamba2\"", "none of its family"}}, {"", {"\"\"", "none"}},
         {"7", {"\"7\"", "none"}}};
     static const struct { uint32_t type; const char *words[2]; } types[] = {

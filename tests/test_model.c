@@ -422,9 +422,9 @@ static void test_missing(void)
                 CHECK_EQUAL_INT(r, SPECDEC_ERROR_MISMATCH); /* it can only draft */
             else if (strcmp(name, "output.weight") == 0)
                 CHECK(r == SPECDEC_ERROR_UNSUPPORTED && names("Xutput.weight")); /* the embedding would do */
-            else if (strstr(name, "attn_qkv")) /* it holds several, of which the first is missed */
+            else if (strstr(name, "attn_qkv") && !specdec__architecture_trait(&specdec__architectures[a], SPECDEC__MIXING)) /* it holds several, of which the first is missed */
                 CHECK(r == SPECDEC_ERROR_FORMAT && names("attn_q.weight"));
-            else if (strstr(name, "ffn_up.") && !maker_find_tensor(m, "blk.0.ffn_gate.weight") && !strstr(name, "exps"))
+            else if (strstr(name, "ffn_up.") && !specdec__architecture_trait(&specdec__architectures[a], SPECDEC__UNGATED) && !maker_find_tensor(m, "blk.0.ffn_gate.weight") && !strstr(name, "exps"))
                 CHECK(r == SPECDEC_ERROR_FORMAT && names("ffn_gate.weight"));
             else
                 CHECK(r == SPECDEC_ERROR_FORMAT && names(name));
@@ -1166,7 +1166,7 @@ static void test_biases(void)
 /* The gates of 4 heads of 16 get this bias, those of head `own` another one, in a layer with gate rows of zeros. */
 static void bias_gates(maker *m, float all, int own, float other)
 {
-    maker_buffer *rows = &tensor_of(m, "blk.0.attn_q.weight")->data, *bias = &tensor_of(m, "blk.0.attn_q.bias")->data;
+    maker_buffer *rows = &tensor_of(m, "blk.1.attn_q.weight")->data, *bias = &tensor_of(m, "blk.1.attn_q.bias")->data;
     int i;
 
     bias->size = 0;
@@ -1191,37 +1191,37 @@ static void scale_columns(maker *m, const char *name, int from, int to, float fa
 static void test_gates(void)
 {
     static float one[LOGITS], other[LOGITS];
-    static const char *const parts[] = {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"};
+    static const char *const parts[] = {"blk.1.attn_q.weight", "blk.1.attn_k.weight", "blk.1.attn_v.weight"};
     maker *m = new_maker("qwen35", 0);
     maker_tensor *fused;
     double off = 0;
     int i;
 
     TEST("attention is multiplied by the sigmoid of its gates: 0 halves it");
-    maker_add_tensor(m, "blk.0.attn_q.bias", 0, 128, 0);
+    maker_add_tensor(m, "blk.1.attn_q.bias", 0, 128, 0);
     bias_gates(m, 0, -1, 0);
     logits_of(m, one);
     bias_gates(m, 80, -1, 0);
     logits_of(m, other);
     CHECK(memcmp(one, other, sizeof one) != 0);
-    scale_columns(m, "blk.0.attn_output.weight", 0, 64, 0.5f);
+    scale_columns(m, "blk.1.attn_output.weight", 0, 64, 0.5f);
     logits_of(m, other);
     CHECK(memcmp(one, other, sizeof one) == 0);
     TEST("each head has its own gates, behind the rows of its query");
     bias_gates(m, 80, 2, -80);
     logits_of(m, one);
     bias_gates(m, 80, -1, 0);
-    scale_columns(m, "blk.0.attn_output.weight", 32, 48, 0);
+    scale_columns(m, "blk.1.attn_output.weight", 32, 48, 0);
     logits_of(m, other);
     for (i = 0; i < LOGITS; i++)
         off = fmax(off, fabs((double)(one[i] - other[i])));
     CHECK(off < 1e-5);
     TEST("queries with their gates, keys and values in one matrix are what they are in three");
-    tensor_of(m, "blk.0.attn_q.bias")->data.size = 0;
+    tensor_of(m, "blk.1.attn_q.bias")->data.size = 0;
     for (i = 0; i < 128; i++)
-        maker_put_float(&tensor_of(m, "blk.0.attn_q.bias")->data, 0.1f * (float)(i % 5));
+        maker_put_float(&tensor_of(m, "blk.1.attn_q.bias")->data, 0.1f * (float)(i % 5));
     logits_of(m, one);
-    fused = maker_add_tensor(m, "blk.0.attn_qkv.weight", 0, 64, 128 + 2 * 32);
+    fused = maker_add_tensor(m, "blk.1.attn_qkv.weight", 0, 64, 128 + 2 * 32);
     for (i = 0; i < 3; i++) {
         maker_tensor *t = tensor_of(m, parts[i]);
 
@@ -1392,18 +1392,41 @@ static void test_experts(void)
     CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
     CHECK(names("experts") && names("qwen3"));
     end_maker(m);
-    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_shared_feed_forward_length", 64), SPECDEC_ERROR_UNSUPPORTED);
-    CHECK(names("shared"));
-    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_group_count", 2), SPECDEC_ERROR_UNSUPPORTED);
-    CHECK(names("groups"));
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_shared_feed_forward_length", 64), SPECDEC_ERROR_FORMAT);
+    CHECK(names("shexp"));
+    TEST("groups of experts that are none, do not divide them or hold fewer than are chosen are refused");
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_group_count", 1), SPECDEC_OK);
-    m = new_maker("qwen3moe", 0);
-    maker_f32(m, "qwen3moe.expert_weights_scale", 1);
-    CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
-    maker_f32(m, "qwen3moe.expert_weights_scale", 2.5f);
-    CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
-    CHECK(names("expert_weights_scale"));
-    end_maker(m);
+    CHECK(with_experts("qwen3moe.expert_group_count", 0) == SPECDEC_ERROR_FORMAT && names("expert_group_count"));
+    CHECK(with_experts("qwen3moe.expert_group_count", 6) == SPECDEC_ERROR_FORMAT && names("expert_group_count"));
+    CHECK(with_experts("qwen3moe.expert_group_count", 5) == SPECDEC_ERROR_FORMAT && names("expert_group_used_count is missing"));
+    for (i = 0; i < 7; i++) {
+        m = new_maker("qwen3moe", 0);
+        maker_u32(m, "qwen3moe.expert_group_count", 5);
+        maker_u32(m, "qwen3moe.expert_group_used_count", (uint32_t)i);
+        CHECK_EQUAL_INT(try_maker(m), i < 2 || i > 5 ? SPECDEC_ERROR_FORMAT : SPECDEC_OK);
+        CHECK((i > 1 && i < 6) || names("group"));
+        maker_u32(m, "qwen3moe.expert_group_count", 2);
+        CHECK(try_maker(m) == SPECDEC_ERROR_FORMAT && names("group"));
+        end_maker(m);
+    }
+    TEST("so are more leading layers than there are, routers of unknown kinds and scales out of range");
+    CHECK(with_experts("qwen3moe.leading_dense_block_count", 2) == SPECDEC_ERROR_FORMAT && names("leading_dense_block_count"));
+    CHECK(with_experts("qwen3moe.leading_dense_block_count", 1) == SPECDEC_ERROR_FORMAT && names("ffn_gate.weight"));
+    CHECK(with_experts("qwen3moe.interleave_moe_layer_step", 0) == SPECDEC_ERROR_FORMAT && names("interleave_moe_layer_step"));
+    CHECK(with_experts("qwen3moe.expert_gating_func", 4) == SPECDEC_ERROR_FORMAT && names("expert_gating_func"));
+    CHECK(with_experts("qwen3moe.moe_latent_size", 24) == SPECDEC_ERROR_UNSUPPORTED && names("24"));
+    CHECK(with_experts("qwen3moe.moe_latent_size", 32) == SPECDEC_ERROR_FORMAT && names("32"));
+    CHECK(with_experts("qwen3moe.expert_shared_count", 1025) == SPECDEC_ERROR_FORMAT && names("expert_shared_count"));
+    CHECK(with_experts("qwen3moe.expert_shared_count", 1) == SPECDEC_ERROR_FORMAT && names("shexp"));
+    for (i = 0; i < 3; i++) {
+        static const float scale[] = {1, 2.5f, -1};
+
+        m = new_maker("qwen3moe", 0);
+        maker_f32(m, "qwen3moe.expert_weights_scale", scale[i]);
+        CHECK_EQUAL_INT(try_maker(m), i < 2 ? SPECDEC_OK : SPECDEC_ERROR_FORMAT);
+        CHECK(i < 2 || names("expert_weights_scale"));
+        end_maker(m);
+    }
     TEST("experts: counts and shapes that do not fit");
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", -1), SPECDEC_ERROR_FORMAT);
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", 0), SPECDEC_ERROR_FORMAT);

@@ -47,7 +47,7 @@ static void lay_out(cache *c, int kinds, int window)
     m.span_used[SPECDEC__WINDOW] = kinds >> 1; /* no layers: a page has no bytes, as in a part of a model */
     specdec__kv_init(&c->kv, SPECDEC__KV_F16, &m, &c->room, &arena);
     for (i = 0; i < c->room.views; i++)
-        specdec__context_view(&c->view[i], &c->room, &arena);
+        specdec__view_init(&c->view[i], &c->kv, (c->room.length + 2 * c->room.most) / SPECDEC__KEYS + 2, 1, &arena);
     if (arena.used == SIZE_MAX)
         abort();
 }

@@ -57,6 +57,7 @@ typedef struct model_result {
     const char *file, *type;
     int vocabulary, threads;
     double weight_bytes, kv_bytes, macs, output_macs, load_seconds, decode_tok_s, first_token_ms;
+    double state_bytes; /* of recurrent layers, and their inputs, that a step of decoding reads and writes */
     double attention_macs; /* of a token, for each token before it; output_macs: of its row of logits */
     step_result steps[MAX_WIDTHS];
     int prefill_tokens[MAX_PREFILLS], prefill_count;
@@ -714,6 +715,7 @@ static int measure_plain(bench *b, const specdec_model *model, double start, mod
     void *memory = NULL;
     specdec *e = open_engine(b->o, model, SPECDEC_DRAFT_OFF, NULL, &memory);
     specdec_info info;
+    specdec_stats stats;
     double unused;
     int ok = e != NULL;
 
@@ -723,7 +725,12 @@ static int measure_plain(bench *b, const specdec_model *model, double start, mod
         specdec_get_info(e, &info);
         b->m->isa = info.isa;
         b->m->threads = info.threads; /* the roofline is that of as many */
+        r->state_bytes = -(double)info.state_traffic;
         ok = measure_text(e, &r->decode_tok_s, &unused, &r->first_token_ms);
+        specdec_get_info(e, &info);
+        specdec_get_stats(e, &stats);
+        r->state_bytes += (double)info.state_traffic;
+        r->state_bytes /= stats.steps ? (double)stats.steps : 1;
     }
     if (ok) {
         measure_steps(b, e, r);
@@ -845,6 +852,7 @@ static void print_json_model(json_writer *j, const model_result *r, int widths)
     json_text(j, "type", r->type);
     json_number(j, "weight_bytes", "%.0f", r->weight_bytes);
     json_number(j, "macs_per_token", "%.0f", r->macs);
+    json_number(j, "state_bytes", "%.0f", r->state_bytes);
     json_integer(j, "threads", r->threads);
     json_number(j, "load_s", "%.3f", r->load_seconds);
     json_number(j, "first_token_ms", "%.1f", r->first_token_ms);

@@ -135,6 +135,11 @@ static void print_model(const specdec_model_info *m)
         print_label("window");
         printf("%d tokens, in %d of %d layers\n", m->window, m->window_layers, m->layers);
     }
+    if (m->recurrent_layers) {
+        print_label("recurrent layers");
+        printf("%d of %d: %s; the state of a sequence takes %zu bytes\n", m->recurrent_layers, m->layers, m->recurrent,
+               m->state_bytes);
+    }
     if (m->context) {
         print_label("trained context");
         printf("%d tokens\n", m->context);

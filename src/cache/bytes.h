@@ -6,7 +6,9 @@
 #include "../base/base.h"
 #include "../quant/types.h"
 #include "../quant/tiles.h"
+#include "../model/mixing.h"
 #include "../kernel/kernel.h"
+#include "state.h"
 #include "kv.h"
 #include "reserve.h"
 
@@ -99,6 +101,27 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
                     specdec__kv_move_slot(kv->type, l, specdec__kv_keys(kv, l, slots[i] / SPECDEC__KEYS, head),
                                           slots[i] % SPECDEC__KEYS, file);
         }
+    }
+}
+
+/* Bytes that a state takes in a file. */
+static size_t specdec__state_file_bytes(const specdec__states *s)
+{
+    return s->bytes - specdec__mixing_window(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
+}
+
+/* Moves the state in a slot: of each layer the window of its convolution, then the matrices of its heads. */
+static void specdec__state_move_slot(const specdec__states *s, int slot, specdec__kv_file *file)
+{
+    const size_t window = specdec__mixing_window(&s->mixing), layer = specdec__state_layer(&s->mixing);
+    const size_t matrices = layer - 2 * window;
+    int i;
+
+    for (i = 0; i < s->mixing.layers; i++) {
+        float *at = specdec__states_at(s, slot) + (size_t)i * layer;
+
+        specdec__kv_move_floats(file, (int)window, (unsigned char *)(at + (s->half[slot] ? window : 0)), 4);
+        specdec__kv_move_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
     }
 }
 

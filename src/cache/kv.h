@@ -18,6 +18,7 @@
 #include "../kernel/kernel.h"
 #include "../model/model.h"
 #include "../model/facts.h"
+#include "state.h"
 
 /* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
    or all of a value (f32). */
@@ -58,6 +59,7 @@ typedef struct specdec__view {
     int capacity; /* segments, in each span */
     int length;   /* committed keys */
     int position; /* what RoPE turns the next one by: length, if no keys were left out */
+    specdec__state state; /* of recurrent layers */
     /* of a kept view */
     int kept;                   /* 1: it is one */
     int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
@@ -115,6 +117,7 @@ typedef struct specdec__kv {
     int dim;                  /* padded head size of keys or values, whichever are larger, in any layer */
     size_t head_bytes;        /* keys and values of one page and head, at most */
     specdec__pages span[SPECDEC__SPANS];
+    specdec__states states; /* of recurrent layers */
     specdec__view *kept; /* the first of the kept views; NULL: there are none */
     uint64_t clock;      /* counts what happens to them */
     void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
@@ -155,6 +158,8 @@ typedef struct specdec__room {
     int most;   /* nodes of a step */
     int nodes;  /* that all views together have slots for behind their keys, at most */
     int kept;   /* kept views, beside them, which have no room of their own */
+    int tree;   /* nodes of a view that are not certain to be committed, at most */
+    int every;  /* tokens between two checkpoints of a state; 0: as is good */
 } specdec__room;
 
 /* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
@@ -238,12 +243,13 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
         if (model->span_used[span])
             specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
     }
+    specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
 }
 
-/* All its pages. */
+/* All its pages, and states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {
-    size_t bytes = 0;
+    size_t bytes = (size_t)kv->states.count * kv->states.bytes;
     int span;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
@@ -288,7 +294,9 @@ static void specdec__pages_part(specdec__pages *pages, int page, const specdec__
         pages->free[pages->free_count++] = page;
 }
 
-static void specdec__view_init(specdec__view *view, int capacity, specdec__arena *arena)
+/* tree: nodes that are not certain to be committed. */
+static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int capacity, int tree,
+                               specdec__arena *arena)
 {
     int span;
 
@@ -296,6 +304,7 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
     view->capacity = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+    specdec__state_init(&view->state, &kv->states, tree, arena);
 }
 
 /* A view becomes one of the kept views of a cache, which is not counted only. */

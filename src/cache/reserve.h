@@ -7,6 +7,7 @@
 #include "../quant/tiles.h"
 #include "../kernel/kernel.h"
 #include "../model/model.h"
+#include "state.h"
 #include "kv.h"
 
 SPECDEC__FOR_SIZE
@@ -62,14 +63,24 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
     return holds;
 }
 
-/* Cuts a view without reserved slots to its first length keys, and gives back pages that no view has a part in any
-   more. Forgets all of them where a window would reach pages that were given back. */
+/* How many of the first `end` keys of a view can stay when it is cut there: those up to a checkpoint, where it has
+   states; none where a window would reach pages that were given back. */
+static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
+{
+    end = kv->states.count ? specdec__state_reach(&view->state, &kv->states, end) : end;
+    return specdec__view_holds_all(view, kv, end) ? end : 0;
+}
+
+/* Cuts a view without reserved slots to its first length keys, or as many as specdec__view_reach says, and gives back
+   pages that no view has a part in any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
 
-    if (length < view->length && !specdec__view_holds_all(view, kv, length))
-        length = 0;
+    if (length < view->length) {
+        length = specdec__view_reach(view, kv, length);
+        specdec__state_cut(&view->state, &kv->states, length);
+    }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
@@ -118,6 +129,17 @@ static int specdec__kv_give_up(specdec__kv *kv)
     if (view)
         specdec__view_cut(view, kv, 0);
     return view != NULL;
+}
+
+/* A slot for a state, named once; kept views may have to give it up. -1: there is none. */
+static int specdec__kv_take_state(specdec__kv *kv)
+{
+    specdec__view *oldest;
+    int slot;
+
+    while ((slot = specdec__states_take(&kv->states)) < 0 && (oldest = specdec__kv_oldest(kv)) != NULL)
+        specdec__view_cut(oldest, kv, 0);
+    return slot;
 }
 
 /* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
@@ -316,6 +338,7 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         for (had |= s->spare; s->spare;)
             specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
+    specdec__state_unreserve(&view->state, &kv->states);
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -326,6 +349,9 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
 static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
+
+    if (kv->states.count)
+        specdec__state_keep(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
@@ -379,14 +405,21 @@ static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared
 }
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
-   pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
-   returned; what was put stays until the view is truncated. */
+   pages. Of a view with states it is as many keys, from the first one on, as the other one still has states of. Returns
+   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was
+   put stays until the view is truncated. */
 static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
-    const int end = from + count;
-    int span, i;
+    int end, span, i;
 
     specdec__view_unreserve(view, kv);
+    if (kv->states.count) {
+        if (from || view->length)
+            return 0;
+        count = specdec__state_shares(&view->state, &other->state, &kv->states, count);
+        specdec__state_share(&view->state, &kv->states, &other->state, count);
+    }
+    end = from + count;
     specdec__kv_tell(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];

@@ -35,6 +35,8 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
 
     if (m->trait[SPECDEC__READS_STATES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+    if (m->mixing.kind)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model with recurrent layers is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]

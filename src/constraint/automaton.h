@@ -19,19 +19,20 @@
    An object's OTHER is a SET, or where only some keys are welcome, the state that reads them.
    States AFTER_... go on with the node that led to them: it holds a counter. */
 enum {
-    SPECDEC__STATE_PLAIN, SPECDEC__STATE_KEY, SPECDEC__STATE_SET, SPECDEC__STATE_OBJECT, SPECDEC__STATE_AFTER_MEMBER,
-    SPECDEC__STATE_ARRAY, SPECDEC__STATE_AFTER_ITEM, SPECDEC__STATE_BEFORE_ITEM, SPECDEC__STATE_REPEAT,
-    SPECDEC__STATE_AFTER_REPEAT
+    SPECDEC__VERTEX_PLAIN, SPECDEC__VERTEX_KEY, SPECDEC__VERTEX_SET, SPECDEC__VERTEX_OBJECT,
+    SPECDEC__VERTEX_AFTER_MEMBER,
+    SPECDEC__VERTEX_ARRAY, SPECDEC__VERTEX_AFTER_ITEM, SPECDEC__VERTEX_BEFORE_ITEM, SPECDEC__VERTEX_REPEAT,
+    SPECDEC__VERTEX_AFTER_REPEAT
 };
 
-#define SPECDEC__STATE_FINAL 16u   /* the rule may end here */
-#define SPECDEC__STATE_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
-#define SPECDEC__STATE_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
+#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end here */
+#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
+#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
                                      front of all these: an edge for the quote, perhaps, and one call */
-#define SPECDEC__STATE_KIND(header) ((header) & 15u)
+#define SPECDEC__VERTEX_KIND(header) ((header) & 15u)
 /* Levels of the stack that it takes to end; 255: it cannot. */
-#define SPECDEC__STATE_NEED(header) ((header) >> 8 & 255u)
-#define SPECDEC__STATE_EDGES(header) ((header) >> 16 & 511)
+#define SPECDEC__VERTEX_NEED(header) ((header) >> 8 & 255u)
+#define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
    ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
@@ -185,24 +186,25 @@ static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t
 }
 
 /* Does a state go on with the node that led to it? */
-SPECDEC__INLINE int specdec__state_keeps(uint32_t header)
+SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
 {
-    const uint32_t kind = SPECDEC__STATE_KIND(header);
+    const uint32_t kind = SPECDEC__VERTEX_KIND(header);
 
-    return kind == SPECDEC__STATE_AFTER_MEMBER || kind == SPECDEC__STATE_AFTER_ITEM ||
-           kind == SPECDEC__STATE_AFTER_REPEAT;
+    return kind == SPECDEC__VERTEX_AFTER_MEMBER || kind == SPECDEC__VERTEX_AFTER_ITEM ||
+           kind == SPECDEC__VERTEX_AFTER_REPEAT;
 }
 
 /* Is a rule over in this state, whatever follows? */
-SPECDEC__INLINE int specdec__state_over(const uint32_t *record)
+SPECDEC__INLINE int specdec__vertex_over(const uint32_t *record)
 {
-    return (record[0] & ~(255u << 8)) == (SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL) && !record[1];
+    return (record[0] & ~(255u << 8)) == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !record[1];
 }
 
 /* Do only bytes lead on from this state? */
-SPECDEC__INLINE int specdec__state_alone(const uint32_t *record)
+SPECDEC__INLINE int specdec__vertex_alone(const uint32_t *record)
 {
-    return SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && !(record[0] & SPECDEC__STATE_FINAL);
+    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
+           !(record[0] & SPECDEC__VERTEX_FINAL);
 }
 
 /* A thread behind the byte of a step, unless the stack is too high for it to end. */
@@ -210,13 +212,13 @@ static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_
 {
     uint32_t i;
 
-    if (specdec__machine_height(m, node) + SPECDEC__STATE_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+    if (specdec__machine_height(m, node) + SPECDEC__VERTEX_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
-    while (node && specdec__state_over(m->words + state)) {
+    while (node && specdec__vertex_over(m->words + state)) {
         const specdec__stack_node *top = specdec__machine_node(m, node);
 
         state = top->back;
-        node = specdec__state_keeps(m->words[state]) ? node : top->parent;
+        node = specdec__vertex_keeps(m->words[state]) ? node : top->parent;
     }
     for (i = 0; i < m->out_count; i++)
         if (m->out[i].state == state && m->out[i].node == node)
@@ -237,12 +239,12 @@ static int specdec__machine_return(specdec__machine *m, uint32_t node)
     if (!node)
         return 0;
     top = specdec__machine_node(m, node);
-    specdec__machine_visit(m, top->back, specdec__state_keeps(m->words[top->back]) ? node : top->parent);
+    specdec__machine_visit(m, top->back, specdec__vertex_keeps(m->words[top->back]) ? node : top->parent);
     return 1;
 }
 
 /* The edge of this byte among so many, in order; NULL: there is none. */
-SPECDEC__INLINE const uint32_t *specdec__state_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
+SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
     while (count > 4) { /* the last edge whose low is not above the byte is the upper half's, or not */
         const uint32_t half = count / 2;
@@ -269,7 +271,7 @@ static int specdec__object_takes(const specdec__machine *m, const uint32_t *obje
 
     if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    if (height + SPECDEC__STATE_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+    if (height + SPECDEC__VERTEX_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
@@ -294,7 +296,7 @@ static int specdec__object_takes_other(const specdec__machine *m, const uint32_t
     if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
         counter >> 16 >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    need = SPECDEC__STATE_NEED(m->words[other]);
+    need = SPECDEC__VERTEX_NEED(m->words[other]);
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
@@ -311,7 +313,7 @@ static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint
     for (i = 0; i < count; i++)
         if (specdec__object_takes(m, object, leaves[i], counter, height))
             return 1;
-    return record[3] && height + SPECDEC__STATE_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+    return record[3] && height + SPECDEC__VERTEX_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
            specdec__object_takes_other(m, object, counter, height);
 }
 
@@ -320,12 +322,12 @@ static void specdec__machine_key(specdec__machine *m, const specdec__thread *at,
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
     const specdec__stack_node *node = specdec__machine_node(m, at->node);
-    const uint32_t *edge = specdec__state_edge(record + 4, SPECDEC__STATE_EDGES(record[0]), byte);
+    const uint32_t *edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), byte);
 
     if (edge) {
         const uint32_t target = edge[1], *to = m->words + target;
 
-        if (SPECDEC__STATE_KIND(to[0]) == SPECDEC__STATE_KEY
+        if (SPECDEC__VERTEX_KIND(to[0]) == SPECDEC__VERTEX_KEY
                 ? specdec__object_has_key(m, target, at->node)
                 : specdec__object_takes(m, object, to[2] - 1, node->counter, node->height))
             specdec__machine_arrive(m, target, at->node);
@@ -333,7 +335,7 @@ static void specdec__machine_key(specdec__machine *m, const specdec__thread *at,
         const uint32_t other = object[SPECDEC__OBJECT_OTHER];
 
         /* Where all keys are welcome, the states of all strings read them, which must come back here. */
-        if (SPECDEC__STATE_KIND(m->words[other]) == SPECDEC__STATE_SET)
+        if (SPECDEC__VERTEX_KIND(m->words[other]) == SPECDEC__VERTEX_SET)
             specdec__machine_visit(m, record[3], specdec__machine_push(m, other, 0, at->node));
         else
             specdec__machine_visit(m, record[3], at->node);
@@ -349,7 +351,7 @@ SPECDEC__INLINE int specdec__machine_space(const specdec__machine *m, uint32_t b
 static void specdec__machine_object(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
-    const int begins = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_OBJECT;
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_OBJECT;
     const uint32_t keys = object[SPECDEC__OBJECT_KEYS];
     uint32_t node = at->node, counter;
 
@@ -384,9 +386,9 @@ SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
 static void specdec__machine_array(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
-    const uint32_t kind = SPECDEC__STATE_KIND(record[0]);
-    const uint32_t items = kind == SPECDEC__STATE_ARRAY ? 0 : specdec__machine_node(m, at->node)->counter;
-    const uint32_t parent = kind == SPECDEC__STATE_ARRAY ? at->node : specdec__machine_node(m, at->node)->parent;
+    const uint32_t kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t items = kind == SPECDEC__VERTEX_ARRAY ? 0 : specdec__machine_node(m, at->node)->counter;
+    const uint32_t parent = kind == SPECDEC__VERTEX_ARRAY ? at->node : specdec__machine_node(m, at->node)->parent;
     const uint32_t rule = specdec__array_rule(array, items);
     const uint32_t height = specdec__machine_height(m, parent) + 1;
     const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
@@ -395,9 +397,9 @@ static void specdec__machine_array(specdec__machine *m, const specdec__thread *a
         specdec__machine_arrive(m, at->state, at->node);
         return;
     }
-    if (byte == ']' && kind != SPECDEC__STATE_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
+    if (byte == ']' && kind != SPECDEC__VERTEX_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
         specdec__machine_arrive(m, array[SPECDEC__ARRAY_END], parent);
-    if (kind == SPECDEC__STATE_AFTER_ITEM) {
+    if (kind == SPECDEC__VERTEX_AFTER_ITEM) {
         if (byte == ',' && room)
             specdec__machine_arrive(m, array[SPECDEC__ARRAY_BEFORE], at->node);
     } else if (room && m->rules[rule].first[byte >> 5] >> (byte & 31) & 1) {
@@ -412,7 +414,7 @@ static void specdec__machine_array(specdec__machine *m, const specdec__thread *a
 static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *at)
 {
     const uint32_t *record = m->words + at->state;
-    const int begins = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_REPEAT;
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_REPEAT;
     const uint32_t done = begins ? 0 : specdec__machine_node(m, at->node)->counter;
     const uint32_t parent = begins ? at->node : specdec__machine_node(m, at->node)->parent;
     const uint32_t after = record[4];
@@ -428,8 +430,8 @@ static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *
 
 static void specdec__machine_plain(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
-    const uint32_t *record = m->words + at->state, edges = SPECDEC__STATE_EDGES(record[0]);
-    const uint32_t *edge = specdec__state_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
+    const uint32_t *record = m->words + at->state, edges = SPECDEC__VERTEX_EDGES(record[0]);
+    const uint32_t *edge = specdec__vertex_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
     uint32_t i;
 
     if (edge)
@@ -444,10 +446,10 @@ static void specdec__machine_plain(specdec__machine *m, const specdec__thread *a
         if (!call[1])
             specdec__machine_visit(m, rule->start, at->node);
         else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
-                 height + SPECDEC__STATE_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+                 height + SPECDEC__VERTEX_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
             specdec__machine_visit(m, rule->start, specdec__machine_push(m, call[1], 0, at->node));
     }
-    if (record[0] & SPECDEC__STATE_FINAL)
+    if (record[0] & SPECDEC__VERTEX_FINAL)
         specdec__machine_return(m, at->node);
 }
 
@@ -477,12 +479,12 @@ static void specdec__machine_step(specdec__machine *m, const specdec__thread *th
     for (i = 0; i < m->item_count; i++) {
         const specdec__thread at = m->items[i];
 
-        switch (SPECDEC__STATE_KIND(m->words[at.state])) {
-        case SPECDEC__STATE_PLAIN: specdec__machine_plain(m, &at, byte); break;
-        case SPECDEC__STATE_KEY: specdec__machine_key(m, &at, byte); break;
-        case SPECDEC__STATE_SET: specdec__machine_set(m, &at); break;
-        case SPECDEC__STATE_OBJECT: case SPECDEC__STATE_AFTER_MEMBER: specdec__machine_object(m, &at, byte); break;
-        case SPECDEC__STATE_REPEAT: case SPECDEC__STATE_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        switch (SPECDEC__VERTEX_KIND(m->words[at.state])) {
+        case SPECDEC__VERTEX_PLAIN: specdec__machine_plain(m, &at, byte); break;
+        case SPECDEC__VERTEX_KEY: specdec__machine_key(m, &at, byte); break;
+        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
+        case SPECDEC__VERTEX_OBJECT: case SPECDEC__VERTEX_AFTER_MEMBER: specdec__machine_object(m, &at, byte); break;
+        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
         default: specdec__machine_array(m, &at, byte);
         }
     }
@@ -553,7 +555,7 @@ static void specdec__machine_begin(specdec__machine *m, const specdec_constraint
 }
 
 /* Is the text of this state whole? */
-static int specdec__state_complete(const specdec_constraint *c, const specdec_constraint_state *state)
+static int specdec__vertex_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
     specdec__thread items[SPECDEC__STEP_ITEMS];
@@ -568,21 +570,21 @@ static int specdec__state_complete(const specdec_constraint *c, const specdec_co
         specdec__machine_visit(&m, state->thread[i].state, state->thread[i].node);
     for (i = 0; i < m.item_count; i++) {
         const specdec__thread at = items[i];
-        const uint32_t *record = m.words + at.state, kind = SPECDEC__STATE_KIND(record[0]);
+        const uint32_t *record = m.words + at.state, kind = SPECDEC__VERTEX_KIND(record[0]);
 
-        if (kind == SPECDEC__STATE_PLAIN && record[0] & SPECDEC__STATE_FINAL && !specdec__machine_return(&m, at.node))
+        if (kind == SPECDEC__VERTEX_PLAIN && record[0] & SPECDEC__VERTEX_FINAL && !specdec__machine_return(&m, at.node))
             return 1;
-        if (kind == SPECDEC__STATE_AFTER_REPEAT && m.old[at.node].counter >= record[2] &&
+        if (kind == SPECDEC__VERTEX_AFTER_REPEAT && m.old[at.node].counter >= record[2] &&
             !specdec__machine_return(&m, m.old[at.node].parent))
             return 1;
-        if (kind == SPECDEC__STATE_REPEAT && !record[2] && !specdec__machine_return(&m, at.node))
+        if (kind == SPECDEC__VERTEX_REPEAT && !record[2] && !specdec__machine_return(&m, at.node))
             return 1;
     }
     return 0;
 }
 
 /* Reads a byte. Returns 0, and changes nothing, when it may not follow. */
-static int specdec__state_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
+static int specdec__vertex_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
     specdec__thread out[SPECDEC__THREADS], items[SPECDEC__STEP_ITEMS];
@@ -591,13 +593,13 @@ static int specdec__state_advance(const specdec_constraint *c, specdec_constrain
     if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (specdec__state_alone(record)) {
-            const uint32_t *edge = specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
+        if (specdec__vertex_alone(record)) {
+            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
-            if (!edge || height + SPECDEC__STATE_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+            if (!edge || height + SPECDEC__VERTEX_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!node || !specdec__state_over(words + edge[1])) {
+            if (!node || !specdec__vertex_over(words + edge[1])) {
                 state->thread[0].state = edge[1];
                 return 1;
             }
@@ -615,7 +617,7 @@ static int specdec__state_advance(const specdec_constraint *c, specdec_constrain
     return 1;
 }
 
-static SPECDEC__UNUSED void specdec__state_begin(const specdec_constraint *c, specdec_constraint_state *state)
+static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
     state->threads = state->nodes = 1;
@@ -623,21 +625,21 @@ static SPECDEC__UNUSED void specdec__state_begin(const specdec_constraint *c, sp
 }
 
 /* Adds the bytes that threads may read in this state to a set of 256 bits: perhaps more of them than are taken. */
-static void specdec__state_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
+static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
 {
-    const uint32_t *record = m->words + state, kind = SPECDEC__STATE_KIND(record[0]);
-    const uint32_t edges = SPECDEC__STATE_EDGES(record[0]);
-    uint32_t i, j, at = kind == SPECDEC__STATE_KEY ? 4 : 2;
+    const uint32_t *record = m->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    uint32_t i, j, at = kind == SPECDEC__VERTEX_KEY ? 4 : 2;
 
-    if (kind == SPECDEC__STATE_PLAIN || kind == SPECDEC__STATE_KEY) {
+    if (kind == SPECDEC__VERTEX_PLAIN || kind == SPECDEC__VERTEX_KEY) {
         for (i = 0; i < edges; i++, at += 2)
             for (j = record[at] & 255; j <= record[at] >> 8; j++)
                 set[j >> 5] |= 1u << (j & 31);
-        for (i = 0; kind == SPECDEC__STATE_PLAIN && i < record[1]; i++, at += 2)
+        for (i = 0; kind == SPECDEC__VERTEX_PLAIN && i < record[1]; i++, at += 2)
             for (j = 0; j < 8; j++)
                 set[j] |= m->rules[record[at]].first[j];
-        if (kind == SPECDEC__STATE_KEY && record[3])
-            specdec__state_first(m, record[3], set); /* a PLAIN one */
+        if (kind == SPECDEC__VERTEX_KEY && record[3])
+            specdec__vertex_first(m, record[3], set); /* a PLAIN one */
     } else {
         for (j = 0; j < 8; j++)
             set[j] = UINT32_MAX;

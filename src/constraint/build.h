@@ -865,7 +865,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
         const uint32_t end = i + 1 < d->states ? place[i + 1] : at, label = d->label.data[i];
         uint32_t *record, edges;
 
-        if (!specdec__build_state(b, SPECDEC__STATE_PLAIN, end - place[i]))
+        if (!specdec__build_state(b, SPECDEC__VERTEX_PLAIN, end - place[i]))
             return 0;
         record = b->words + place[i];
         edges = specdec__emit_edges(d, i, place, record + 2);
@@ -881,7 +881,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
             record[2 + 2 * j] = '"' | '"' << 8;
             record[3 + 2 * j] = ends[bit];
         }
-        record[0] |= edges << 16 | (!ends && label ? SPECDEC__STATE_FINAL : 0);
+        record[0] |= edges << 16 | (!ends && label ? SPECDEC__VERTEX_FINAL : 0);
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3) {
             uint32_t *out = record + 2 + 2 * (edges + record[1]++);
             const uint32_t target = d->calls.data[call + 2];
@@ -903,13 +903,13 @@ static void specdec__build_tails(specdec__build *b)
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN)
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
             continue;
         for (j = 0; j < record[1]; j++) {
-            uint32_t *call = record + 2 + 2 * (SPECDEC__STATE_EDGES(record[0]) + j);
+            uint32_t *call = record + 2 + 2 * (SPECDEC__VERTEX_EDGES(record[0]) + j);
             const uint32_t *behind = b->words + call[1];
 
-            if (call[1] && behind[0] == (SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL) && !behind[1])
+            if (call[1] && behind[0] == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !behind[1])
                 call[1] = 0;
         }
     }

@@ -56,16 +56,16 @@ static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint3
 {
     const uint32_t body = b->rules.data[rule - 1];
     const uint32_t least = b->nullable.data[rule - 1] ? 0 : node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
-    const uint32_t edges = SPECDEC__STATE_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
     const uint32_t copy = specdec__build_state(b, 0, words);
-    const uint32_t start = specdec__build_state(b, SPECDEC__STATE_REPEAT, 5);
-    const uint32_t after = specdec__build_state(b, SPECDEC__STATE_AFTER_REPEAT, 5);
+    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT, 5);
+    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT, 5);
     uint32_t i;
 
     if (b->failed)
         return;
     memcpy(b->words + copy, b->words + body, (size_t)words * 4);
-    b->words[copy] &= ~SPECDEC__STATE_FINAL;
+    b->words[copy] &= ~SPECDEC__VERTEX_FINAL;
     for (i = 0; i < 2; i++) {
         uint32_t *record = b->words + (i ? after : start);
 
@@ -103,16 +103,16 @@ static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *ob
     uint32_t i, need = 0, required = 0;
 
     for (i = first[0]; i < count; i = first[i + 1], required++) {
-        const uint32_t one = SPECDEC__STATE_NEED(b->words[first[count + 1 + i]]);
+        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
         need = need > one ? need : one;
     }
     if (object[SPECDEC__OBJECT_LEAST] > required) {
         if (object[SPECDEC__OBJECT_OTHER]) {
-            const uint32_t one = SPECDEC__STATE_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
+            const uint32_t one = SPECDEC__VERTEX_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
             need = need > one ? need : one < 1 ? 1 : one;
         } else {
             for (i = 0; i < count; i++) {
-                const uint32_t one = SPECDEC__STATE_NEED(b->words[first[count + 1 + i]]);
+                const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
                 need = need > one ? need : one;
             }
             if (object[SPECDEC__OBJECT_LEAST] > count)
@@ -126,7 +126,7 @@ static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *ob
 
 static uint32_t specdec__need_rule(const specdec__build *b, uint32_t rule)
 {
-    return SPECDEC__STATE_NEED(b->words[b->rules.data[rule]]);
+    return SPECDEC__VERTEX_NEED(b->words[b->rules.data[rule]]);
 }
 
 static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *array)
@@ -146,11 +146,11 @@ static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *arr
 
 static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *record)
 {
-    const uint32_t edges = SPECDEC__STATE_EDGES(record[0]);
-    uint32_t i, need = record[0] & SPECDEC__STATE_FINAL ? 0 : 255;
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    uint32_t i, need = record[0] & SPECDEC__VERTEX_FINAL ? 0 : 255;
 
     for (i = 0; i < edges && need; i++) {
-        const uint32_t one = SPECDEC__STATE_NEED(b->words[record[3 + 2 * i]]);
+        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[record[3 + 2 * i]]);
         need = need < one ? need : one;
     }
     for (i = 0; i < record[1] && need; i++) {
@@ -158,7 +158,7 @@ static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *rec
         uint32_t one = specdec__need_rule(b, call[0]);
 
         if (call[1]) {
-            const uint32_t behind = SPECDEC__STATE_NEED(b->words[call[1]]);
+            const uint32_t behind = SPECDEC__VERTEX_NEED(b->words[call[1]]);
 
             one = one < 254 ? one + 1 : 255;
             one = one > behind ? one : behind;
@@ -173,13 +173,13 @@ static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
     const uint32_t *record = b->words + state;
     uint32_t need;
 
-    switch (SPECDEC__STATE_KIND(record[0])) {
-    case SPECDEC__STATE_PLAIN: return specdec__need_plain(b, record);
-    case SPECDEC__STATE_SET: return SPECDEC__STATE_NEED(b->words[record[1]]);
-    case SPECDEC__STATE_OBJECT: return specdec__need_object(b, b->words + record[1]);
-    case SPECDEC__STATE_ARRAY: return specdec__need_array(b, b->words + record[1]);
-    case SPECDEC__STATE_REPEAT:
-        need = SPECDEC__STATE_NEED(b->words[record[1]]);
+    switch (SPECDEC__VERTEX_KIND(record[0])) {
+    case SPECDEC__VERTEX_PLAIN: return specdec__need_plain(b, record);
+    case SPECDEC__VERTEX_SET: return SPECDEC__VERTEX_NEED(b->words[record[1]]);
+    case SPECDEC__VERTEX_OBJECT: return specdec__need_object(b, b->words + record[1]);
+    case SPECDEC__VERTEX_ARRAY: return specdec__need_array(b, b->words + record[1]);
+    case SPECDEC__VERTEX_REPEAT:
+        need = SPECDEC__VERTEX_NEED(b->words[record[1]]);
         return !record[2] ? 0 : need < 254 ? need + 1 : 255;
     default: return 0; /* nothing leads there that has no room to end */
     }
@@ -194,7 +194,7 @@ static void specdec__build_needs(specdec__build *b)
         b->words[b->states.data[i]] |= 255u << 8;
     while (changed && specdec__build_works(b, b->states.count))
         for (changed = 0, i = b->states.count; i-- > 0;) {
-            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__STATE_NEED(*header), now;
+            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__VERTEX_NEED(*header), now;
 
             if (!need || (now = specdec__need_of(b, b->states.data[i])) >= need)
                 continue;
@@ -209,9 +209,9 @@ static void specdec__build_prune(specdec__build *b)
     uint32_t i, k, kept;
 
     for (i = 0; i < b->states.count; i++) {
-        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
 
-        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN)
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
             continue;
         for (k = kept = 0; k < record[1]; k++)
             if (specdec__need_rule(b, call[2 * k]) < 255) {
@@ -229,9 +229,9 @@ static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
 
     for (i = 0; i < b->states.count && !b->failed; i++) {
         const uint32_t *record = b->words + b->states.data[i];
-        const uint32_t *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
+        const uint32_t *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
 
-        if (SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_PLAIN || record[1] <= SPECDEC__THREADS)
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN || record[1] <= SPECDEC__THREADS)
             continue;
         for (byte = 0; byte < 256 && specdec__build_works(b, record[1]); byte++) {
             uint32_t count = 0;
@@ -253,7 +253,7 @@ static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t stat
 {
     const uint32_t *record = b->words + state;
 
-    return specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
+    return specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
 }
 
 /* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not, or need more
@@ -270,8 +270,8 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
     while (byte <= high && live) {
         const uint32_t *edge = specdec__live_edge(b, state, byte);
 
-        if (!edge || SPECDEC__STATE_KIND(b->words[edge[1]]) != SPECDEC__STATE_PLAIN ||
-            SPECDEC__STATE_NEED(b->words[edge[1]]) > SPECDEC__STATE_NEED(b->words[state]))
+        if (!edge || SPECDEC__VERTEX_KIND(b->words[edge[1]]) != SPECDEC__VERTEX_PLAIN ||
+            SPECDEC__VERTEX_NEED(b->words[edge[1]]) > SPECDEC__VERTEX_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
             live &= specdec__live_wide(b, edge[1], form, at + 1, self);
@@ -296,7 +296,7 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
         if (byte >= next) {
             const uint32_t *edge = specdec__live_edge(b, state, byte);
 
-            target = edge && SPECDEC__STATE_NEED(b->words[edge[1]]) <= SPECDEC__STATE_NEED(b->words[state])
+            target = edge && SPECDEC__VERTEX_NEED(b->words[edge[1]]) <= SPECDEC__VERTEX_NEED(b->words[state])
                          ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
             next = edge ? (edge[0] >> 8) + 1 : byte + 1;
             if (!edge)
@@ -339,8 +339,8 @@ static void specdec__build_live(specdec__build *b)
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN && !record[1] && SPECDEC__STATE_EDGES(record[0]) &&
-            SPECDEC__STATE_NEED(record[0]) < 255)
+        if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
+            SPECDEC__VERTEX_EDGES(record[0]) && SPECDEC__VERTEX_NEED(record[0]) < 255)
             record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
     }
     for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_works(b, b->states.count); round++)
@@ -354,8 +354,8 @@ static void specdec__build_live(specdec__build *b)
         }
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__STATE_FINAL) && specdec__live_loops(b, b->states.data[i]))
-            b->words[b->states.data[i]] |= SPECDEC__STATE_STRING;
+            !(b->words[b->states.data[i]] & SPECDEC__VERTEX_FINAL) && specdec__live_loops(b, b->states.data[i]))
+            b->words[b->states.data[i]] |= SPECDEC__VERTEX_STRING;
 }
 
 /* ---- First bytes of rules. */
@@ -363,19 +363,19 @@ static void specdec__build_live(specdec__build *b)
 /* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
 static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
 {
-    const uint32_t *record = b->words + state, kind = SPECDEC__STATE_KIND(record[0]);
-    const uint32_t edges = SPECDEC__STATE_EDGES(record[0]);
+    const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
     uint32_t before[8], i, j;
 
     memcpy(before, out->first, sizeof before);
-    if (kind == SPECDEC__STATE_PLAIN) {
+    if (kind == SPECDEC__VERTEX_PLAIN) {
         for (i = 0; i < edges; i++)
             for (j = record[2 + 2 * i] & 255; j <= record[2 + 2 * i] >> 8; j++)
                 out->first[j >> 5] |= 1u << (j & 31);
         for (i = 0; i < record[1]; i++)
             for (j = 0; j < 8; j++)
                 out->first[j] |= rules[record[2 + 2 * (edges + i)]].first[j];
-    } else if (kind == SPECDEC__STATE_REPEAT) {
+    } else if (kind == SPECDEC__VERTEX_REPEAT) {
         return specdec__first_of(b, rules, record[1], out);
     } else {
         memset(out->first, 255, sizeof out->first); /* the state behind a bracket: not the first one of a rule */

@@ -50,23 +50,23 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
         const specdec__thread at = m->items[i];
         const uint32_t *record = m->words + at.state;
 
-        switch (SPECDEC__STATE_KIND(record[0])) {
-        case SPECDEC__STATE_PLAIN:
-            specdec__state_first(m, at.state, set);
-            if (record[0] & SPECDEC__STATE_FINAL)
+        switch (SPECDEC__VERTEX_KIND(record[0])) {
+        case SPECDEC__VERTEX_PLAIN:
+            specdec__vertex_first(m, at.state, set);
+            if (record[0] & SPECDEC__VERTEX_FINAL)
                 specdec__machine_return(m, at.node);
             break;
-        case SPECDEC__STATE_KEY: specdec__state_first(m, at.state, set); break;
-        case SPECDEC__STATE_SET: specdec__machine_set(m, &at); break;
-        case SPECDEC__STATE_REPEAT: case SPECDEC__STATE_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        case SPECDEC__VERTEX_KEY: specdec__vertex_first(m, at.state, set); break;
+        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
+        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
         default:
             for (j = 0; j < 128; j++)
                 if (j == '"' || j == '}' || j == ',' || j == ']' || (m->constraint->free_space && (j == ' ' || j == 9 ||
                                                                                             j == 10 || j == 13)))
                     set[j >> 5] |= 1u << (j & 31);
-            if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_ARRAY ||
-                SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_BEFORE_ITEM) {
-                const uint32_t items = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_ARRAY
+            if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY ||
+                SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_BEFORE_ITEM) {
+                const uint32_t items = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY
                                            ? 0 : specdec__machine_node(m, at.node)->counter;
                 const uint32_t rule = specdec__array_rule(m->words + record[1], items);
 
@@ -79,14 +79,14 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
 }
 
 /* Do these bytes follow? Reads them from a copy of the state. */
-static SPECDEC__NOINLINE int specdec__state_allows(const specdec_constraint *c, const specdec_constraint_state *state,
+static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
                                                    const unsigned char *bytes, size_t count)
 {
     specdec_constraint_state copy = *state;
     size_t i;
 
     for (i = 0; i < count; i++)
-        if (!specdec__state_advance(c, &copy, bytes[i]))
+        if (!specdec__vertex_advance(c, &copy, bytes[i]))
             return 0;
     return 1;
 }
@@ -99,7 +99,7 @@ static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t 
     for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
         const uint32_t token = w->tree->tokens[entry], at = w->trie->at[token];
 
-        if (specdec__state_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
+        if (specdec__vertex_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
             SPECDEC__MASK_SET(w->mask, token);
     }
 }
@@ -121,11 +121,11 @@ SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specde
 {
     const uint32_t *record = w->m.words + at->state;
 
-    if (record[0] & SPECDEC__STATE_STRING)
+    if (record[0] & SPECDEC__VERTEX_STRING)
         return !(kinds & SPECDEC__KIND_OTHER);
-    if (SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN)
+    if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN)
         return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
-    if (!(record[0] & SPECDEC__STATE_STRINGS) || SPECDEC__STATE_KIND(record[0]) != SPECDEC__STATE_AFTER_REPEAT)
+    if (!(record[0] & SPECDEC__VERTEX_STRINGS) || SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_AFTER_REPEAT)
         return 0;
     return !(kinds & SPECDEC__KIND_OTHER) &&
            (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
@@ -158,13 +158,13 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
     if (level->count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (specdec__state_alone(record)) {
-            const uint32_t *edge = specdec__state_edge(record + 2, SPECDEC__STATE_EDGES(record[0]), byte);
+        if (specdec__vertex_alone(record)) {
+            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
 
-            if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__STATE_NEED(m->words[edge[1]]) >
+            if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__VERTEX_NEED(m->words[edge[1]]) >
                              SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!threads->node || !specdec__state_over(m->words + edge[1])) {
+            if (!threads->node || !specdec__vertex_over(m->words + edge[1])) {
                 m->out->state = edge[1];
                 m->out->node = threads->node;
                 return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
@@ -175,8 +175,8 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
         m->fresh_count + SPECDEC__STACK_NEW > SPECDEC__MASK_FRESH)
         return UINT32_MAX;
     if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-        m->words[threads->state] & SPECDEC__STATE_STRINGS &&
-        SPECDEC__STATE_KIND(m->words[threads->state]) == SPECDEC__STATE_AFTER_REPEAT &&
+        m->words[threads->state] & SPECDEC__VERTEX_STRINGS &&
+        SPECDEC__VERTEX_KIND(m->words[threads->state]) == SPECDEC__VERTEX_AFTER_REPEAT &&
         m->old_count + m->fresh_count < SPECDEC__STACK_NODES)
         return specdec__mask_character(w, threads);
     specdec__machine_step(m, threads, level->count, byte);
@@ -216,7 +216,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         }
         w->m.fresh_count = level->fresh;
         if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-            w->m.words[w->threads[level->from].state] & SPECDEC__STATE_STRING) {
+            w->m.words[w->threads[level->from].state] & SPECDEC__VERTEX_STRING) {
             w->threads[level->from + 1] = w->threads[level->from];
             count = 1;
         } else {
@@ -289,8 +289,8 @@ static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
 static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
 {
     specdec__machine *m = &w->m;
-    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__STATE_EDGES(record[0]);
-    const int begins = SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_PLAIN;
+    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN;
     const uint32_t after = begins ? m->words[m->rules[call[0]].start + 4] : at->state;
     const uint32_t least = m->words[after + 2], most = m->words[after + 3];
     uint32_t p, last = 0, done = 0, parent;
@@ -353,9 +353,9 @@ static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thr
     const specdec__machine *m = &w->m;
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
 
-    return SPECDEC__STATE_KIND(record[0]) == SPECDEC__STATE_KEY && record[3] &&
-           m->words[record[3]] & SPECDEC__STATE_STRING &&
-           SPECDEC__STATE_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__STATE_SET &&
+    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_KEY && record[3] &&
+           m->words[record[3]] & SPECDEC__VERTEX_STRING &&
+           SPECDEC__VERTEX_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__VERTEX_SET &&
            specdec__object_takes_other(m, object, specdec__machine_node(m, at->node)->counter,
                                        specdec__machine_height(m, at->node));
 }
@@ -413,8 +413,8 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
         }
         record = m->words + w->keys[depth];
         end = nodes[i].next_byte >> 8;
-        edge = specdec__state_edge(record + 4, SPECDEC__STATE_EDGES(record[0]), nodes[i].next_byte & 255);
-        if (edge && SPECDEC__STATE_KIND(m->words[edge[1]]) == SPECDEC__STATE_KEY && end > i + 1 &&
+        edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), nodes[i].next_byte & 255);
+        if (edge && SPECDEC__VERTEX_KIND(m->words[edge[1]]) == SPECDEC__VERTEX_KEY && end > i + 1 &&
             specdec__object_has_key(m, edge[1], at->node)) {
             w->keys[++depth] = edge[1]; /* tokens that end here may follow, as for any string */
             w->ends[depth] = end;
@@ -454,12 +454,12 @@ static void specdec__mask_fill(specdec__mask_walk *w)
             if (i == key)
                 continue;
             w->threads_most = 1;
-            if (header & SPECDEC__STATE_STRING) {
+            if (header & SPECDEC__VERTEX_STRING) {
                 specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
                 specdec__mask_walk_with(w, at, 1, &w->trie->rest);
-            } else if (header & SPECDEC__STATE_STRINGS && SPECDEC__STATE_KIND(header) != SPECDEC__STATE_REPEAT) {
+            } else if (header & SPECDEC__VERTEX_STRINGS && SPECDEC__VERTEX_KIND(header) != SPECDEC__VERTEX_REPEAT) {
                 specdec__mask_counted(w, at);
-            } else if (SPECDEC__STATE_KIND(header) == SPECDEC__STATE_PLAIN &&
+            } else if (SPECDEC__VERTEX_KIND(header) == SPECDEC__VERTEX_PLAIN &&
                        SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
                 uint32_t k;
 
@@ -491,7 +491,7 @@ static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, cons
 {
     specdec__mask_walk *w = (specdec__mask_walk *)memory;
     const specdec__vocab *v = trie->vocab;
-    const int complete = specdec__state_complete(c, state);
+    const int complete = specdec__vertex_complete(c, state);
     int i;
 
     specdec__machine_begin(&w->m, c, state);

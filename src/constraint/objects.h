@@ -297,9 +297,9 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
    state without an end. */
 static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
 {
-    const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__STATE_PLAIN, 2)
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN, 2)
                                                : specdec__schema_value(s, rule, 1);
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__STATE_SET, 3);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_SET, 3);
 
     if (s->b->failed)
         return 0;
@@ -439,7 +439,7 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
 
         for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
             edges++;
-        child = specdec__build_state(b, SPECDEC__STATE_KEY | edges << 16, 4 + 2 * edges);
+        child = specdec__build_state(b, SPECDEC__VERTEX_KEY | edges << 16, 4 + 2 * edges);
         tree->data[at + SPECDEC__BRANCH_PLACE] = child;
     }
     for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
@@ -484,8 +484,8 @@ static void specdec__schema_objects(specdec__schema *s)
     count = m->names.count;
     sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
     object = specdec__build_words(b, SPECDEC__OBJECT_WORDS + 3 * count + 1);
-    start = specdec__build_state(b, SPECDEC__STATE_OBJECT, 2);
-    after = specdec__build_state(b, SPECDEC__STATE_AFTER_MEMBER, 2);
+    start = specdec__build_state(b, SPECDEC__VERTEX_OBJECT, 2);
+    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_MEMBER, 2);
     for (i = 0; i < count && !b->failed; i++) {
         const uint32_t rule = specdec__members_rule(s, m, i, 0);
 
@@ -712,7 +712,7 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
         b->rules.data[rule] = s->ways.data[0];
         return;
     }
-    start = specdec__build_state(b, SPECDEC__STATE_PLAIN, 2 + 2 * s->ways.count);
+    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN, 2 + 2 * s->ways.count);
     for (i = 0; i < s->ways.count && !b->failed; i++) {
         const uint32_t state = s->ways.data[i];
         uint32_t called = state == b->quote ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
@@ -774,7 +774,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     specdec__strings_begin(b, &s->body, &s->body_place);
     s->number_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
     s->integer_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)");
-    s->end = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL, 2);
+    s->end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
     from = b->ranges.count;
     specdec__range_add(b, 9, 10);
     specdec__range_add(b, 13, 13);

@@ -162,7 +162,7 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
     s.size = sizeof character - 1;
     tree = specdec__regex_parse(b, &s, &none, 1);
     rule = specdec__build_rule(b);
-    end = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL, 2);
+    end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
     all = specdec__tree_add(b, SPECDEC__TREE_REPEAT, tree, 0, UINT32_MAX);
     b->nfa.count = 0;
     start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
@@ -177,8 +177,8 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
         return;
     b->body = (*place)[start];
     (*place)[1] = b->body;
-    b->words[b->body] |= SPECDEC__STATE_STRING;
-    b->quote = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
+    b->words[b->body] |= SPECDEC__VERTEX_STRING;
+    b->quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
     if (b->failed)
         return;
     b->words[b->quote + 2] = '"' | '"' << 8;
@@ -194,13 +194,13 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
 static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_rule(b);
-    const uint32_t end = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_FINAL, 2);
-    const uint32_t start = specdec__build_state(b, SPECDEC__STATE_REPEAT | SPECDEC__STATE_STRINGS, 5);
-    const uint32_t after = specdec__build_state(b, SPECDEC__STATE_AFTER_REPEAT | SPECDEC__STATE_STRINGS, 5);
-    const uint32_t last = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_state(b, SPECDEC__STATE_PLAIN | SPECDEC__STATE_STRINGS |
+    const uint32_t end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
+    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
+    const uint32_t last = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    const uint32_t inside = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_STRINGS |
                                                      (least ? 0u : 1u) << 16, least ? 4 : 6);
-    const uint32_t quote = specdec__build_state(b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
+    const uint32_t quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 
     if (b->failed)

@@ -24,7 +24,7 @@ static void specdec__schema_way(specdec__schema *s, uint32_t state)
 /* A state that a byte leads on from. */
 static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__STATE_PLAIN | 1u << 16, 4);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
 
     if (state) {
         s->b->words[state + 2] = byte | byte << 8;
@@ -39,7 +39,7 @@ static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t ta
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__STATE_PLAIN | edges << 16, 4 + 2 * spaces);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | edges << 16, 4 + 2 * spaces);
     uint32_t i, *record = s->b->words + state;
 
     if (!state)
@@ -468,9 +468,9 @@ static void specdec__schema_arrays(specdec__schema *s)
         return;
     }
     array = specdec__build_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
-    start = specdec__build_state(b, SPECDEC__STATE_ARRAY, 2);
-    after = specdec__build_state(b, SPECDEC__STATE_AFTER_ITEM, 2);
-    before = specdec__build_state(b, SPECDEC__STATE_BEFORE_ITEM, 2);
+    start = specdec__build_state(b, SPECDEC__VERTEX_ARRAY, 2);
+    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_ITEM, 2);
+    before = specdec__build_state(b, SPECDEC__VERTEX_BEFORE_ITEM, 2);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = b->words[before + 1] = array;

@@ -15,6 +15,7 @@
 #include "../text/stop.h"
 #include "../text/chat.h"
 #include "../model/model.h"
+#include "../cache/state.h"
 #include "../cache/kv.h"
 #include "../cache/reserve.h"
 #include "../forward/context.h"
@@ -131,7 +132,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__stream_check_slide(&e->config.settings, e->room.length, error)) == SPECDEC_OK &&
+        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) ==
+            SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
                                        error)) == SPECDEC_OK)
@@ -432,7 +434,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     size_t count = 0;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_slide(settings, t->context, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
@@ -892,6 +894,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
+    info->state_bytes = specdec__state_bytes(&m->mixing);
+    info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;

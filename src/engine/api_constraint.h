@@ -98,7 +98,7 @@ specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *con
 {
     if (!constraint || !memory || bytes < sizeof(specdec_constraint_state) || (uintptr_t)memory & 3)
         return NULL;
-    specdec__state_begin(constraint, (specdec_constraint_state *)memory);
+    specdec__vertex_begin(constraint, (specdec_constraint_state *)memory);
     return (specdec_constraint_state *)memory;
 }
 
@@ -108,7 +108,7 @@ size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_
     size_t i = 0;
 
     while (constraint && state && bytes && i < count &&
-           specdec__state_advance(constraint, state, ((const unsigned char *)bytes)[i]))
+           specdec__vertex_advance(constraint, state, ((const unsigned char *)bytes)[i]))
         i++;
     return i;
 }
@@ -117,12 +117,12 @@ int specdec_constraint_allows(const specdec_constraint *constraint, const specde
                               const void *bytes, size_t count)
 {
     return constraint && state && (bytes || !count) &&
-           specdec__state_allows(constraint, state, (const unsigned char *)bytes, count);
+           specdec__vertex_allows(constraint, state, (const unsigned char *)bytes, count);
 }
 
 int specdec_constraint_complete(const specdec_constraint *constraint, const specdec_constraint_state *state)
 {
-    return constraint && state && specdec__state_complete(constraint, state);
+    return constraint && state && specdec__vertex_complete(constraint, state);
 }
 
 /* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
@@ -155,7 +155,7 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
         if (!(mask[i >> 5] >> (i & 31) & 1))
             continue;
-        if (specdec__state_allows(constraint, state, &byte, 1))
+        if (specdec__vertex_allows(constraint, state, &byte, 1))
             count++;
         else
             mask[i >> 5] &= ~(1u << (i & 31));
@@ -173,11 +173,11 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && !specdec__state_complete(constraint, &copy) &&
+    while (count < room && !specdec__vertex_complete(constraint, &copy) &&
            specdec_constraint_next(constraint, &copy, mask) == 1) {
         for (i = 0; !(mask[i >> 5] >> (i & 31) & 1); i++)
             ;
-        specdec__state_advance(constraint, &copy, (unsigned char)i);
+        specdec__vertex_advance(constraint, &copy, (unsigned char)i);
         ((unsigned char *)bytes)[count++] = (unsigned char)i;
     }
     return count;
@@ -248,10 +248,10 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
         return 0;
     v = trie->vocab;
     if (specdec__vocab_is_end(v, token))
-        return specdec__state_complete(constraint, state);
+        return specdec__vertex_complete(constraint, state);
     at = trie->at[token];
     return trie->at[token + 1] > at &&
-           specdec__state_allows(constraint, state, trie->text + at, trie->at[token + 1] - at);
+           specdec__vertex_allows(constraint, state, trie->text + at, trie->at[token + 1] - at);
 }
 
 SPECDEC__FOR_SPEED

@@ -12,7 +12,9 @@
 #include "../model/gguf.h"
 #include "../text/vocabulary.h"
 #include "../text/chat.h"
+#include "../model/mixing.h"
 #include "../model/model.h"
+#include "../cache/state.h"
 #include "../speculation/tree.h"
 #include "engine.h"
 #include "layout.h"
@@ -316,12 +318,16 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->feed_forward = m->feed_forward;
+    info->feed_forward = m->experts ? m->expert_ff : m->feed_forward;
     info->heads = m->heads;
     info->kv_heads = m->kv_heads;
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
+    if (m->mixing.kind)
+        info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
+    info->recurrent_layers = m->mixing.layers;
+    info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
     info->weight_bytes = m->weight_bytes;

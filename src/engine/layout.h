@@ -275,7 +275,7 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
     e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, e->target_model, &e->config, &e->room, arena);
+        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, &e->target, &e->config, &e->room, arena);
         if (!e->texts)
             continue;
         e->texts[i].engine = e;
@@ -292,7 +292,7 @@ static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
     e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
     for (i = 0; i < e->room.kept; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
-        specdec__context_view(&kept->view, &e->room, arena);
+        specdec__context_view(&e->target, &kept->view, &e->room, 1, arena);
         kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
         if (e->kept)
             specdec__kv_add_kept(&e->target.kv, &kept->view);
@@ -438,12 +438,14 @@ static void specdec__engine_room(specdec__engine *e)
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
+    room->tree = c->tree_size;
+    room->every = c->checkpoint;
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
 static specdec__room specdec__engine_own(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1, 2, 0};
+    static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_drafts(e) ? none : e->room;
 }

@@ -10,7 +10,8 @@
  *            bytes that are ready to be handed out, then those that may begin a stop string
  *            stop strings, a zero byte behind each
  *   4 each   tokens
- *            keys and values, span by span: see specdec__view_move
+ *            keys and values, span by span: see specdec__view_move; of a recurrent model, if there are any, the state
+ *            behind them: see specdec__state_move_slot
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
@@ -18,6 +19,7 @@
 #include "../base/base.h"
 #include "../text/stop.h"
 #include "../model/model.h"
+#include "../cache/state.h"
 #include "../cache/kv.h"
 #include "../cache/reserve.h"
 #include "../cache/bytes.h"
@@ -152,6 +154,8 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
+    if (kv->states.count && field[SPECDEC__SAVE_KEYS])
+        size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
 
@@ -227,6 +231,10 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
+    const int point = specdec__state_find(&t->view.state, &kv->states, keys);
+
+    if (kv->states.count)
+        keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (!specdec__view_holds(&t->view, kv, span, 0, keys))
@@ -290,6 +298,10 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+    if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
+        i = specdec__state_find(&t->view.state, &kv->states, (int)field[SPECDEC__SAVE_KEYS]);
+        specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
+    }
     specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
 }
 
@@ -386,13 +398,13 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
-    if (specdec__stream_check_slide(settings, t->context, NULL))
+    if (specdec__stream_check_slide(t->model, settings, t->context, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
                              "slides, the context has %d", settings->slide, t->context);
     for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
-    for (span = 0; span < SPECDEC__SPANS; span++)
+    for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
         if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
                                 (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
@@ -420,6 +432,10 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
+    if (kv->states.count && keys)
+        specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+    if (kv->states.count && keys)
+        specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.position = keys;
     specdec__view_settle(&t->view, kv);
 }

@@ -79,6 +79,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         for (; n < root + tree->n; n++) {
             c->views[n] = &t->view;
             c->wanted[n] = n >= root;
+            c->certain[n] = n < root;
         }
         for (i = t->first; i < root; i++) {
             c->tokens[i] = t->tokens[t->view.length + i - t->first];
@@ -91,6 +92,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     }
     batch = specdec__forward_batch(c, 0, n);
     batch.wanted = c->wanted;
+    batch.certain = c->certain;
     return batch;
 }
 

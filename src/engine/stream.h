@@ -90,10 +90,11 @@ static int specdec__stream_places(const specdec_config *c, int room)
 
 /* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
    large for the stack. */
-static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
+static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const specdec__model *model = target->model;
     const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
@@ -103,7 +104,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     unsigned char *stop_bytes, *token_text, *piece;
     float *logprobs;
 
-    specdec__context_view(&view, room, arena);
+    specdec__context_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
@@ -156,8 +157,13 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 }
 
 /* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
-static specdec_result specdec__stream_check_slide(const specdec_settings *settings, int context, specdec_error *error)
+static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
+                                                  int context, specdec_error *error)
 {
+    if (settings->slide && model->mixing.kind)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
+                             "what its recurrent layers have read stays in their states", settings->slide,
+                             model->architecture->name);
     if (!settings->slide || settings->slide < context - 1)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.slide is %d: a context of %d tokens keeps at most %d "

@@ -6,8 +6,10 @@
 #pragma once
 #include "../base/base.h"
 #include "../base/pool.h"
+#include "../base/op.h"
 #include "../kernel/kernel.h"
 #include "../model/model.h"
+#include "../cache/state.h"
 #include "../cache/kv.h"
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
@@ -22,6 +24,8 @@ typedef struct specdec__batch {
     const int32_t *parents;        /* (n): an earlier node of the same view, or -1: the view's end */
     specdec__view *const *views;   /* (n) */
     const unsigned char *wanted;   /* (n): rows of logits to compute; NULL: all that are run */
+    const unsigned char *certain;  /* (n): of a view the first ones, a chain, which is to be committed whole if the step
+                                      succeeds; only recurrent layers ask. NULL: none are */
 } specdec__batch;
 
 /* States that a step hands out: layers[i], the residual stream after so many layers; or SPECDEC_STATE_FINAL. */
@@ -46,6 +50,8 @@ typedef struct specdec__scratch {
     unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
     float *out;                /* (dim): a value, padded with zeros */
     float *partner;            /* (dim) */
+    float *states;             /* copies of the matrix of a recurrent layer's head, for branches of trees */
+    uint64_t state_read, state_written; /* bytes of states and of inputs, in this step */
     int half;                  /* what it is at work on: 2 * layer, + 1: its feed-forward network; -1: embeddings */
 } specdec__scratch;
 
@@ -74,6 +80,45 @@ typedef struct specdec__forward_hooks {
     /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
     specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
 } specdec__forward_hooks;
+
+/* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
+typedef struct specdec__mix_row {
+    int node;           /* row of the buffers; -1: it was run by an earlier step */
+    int place;          /* of what is kept of it; -1: nothing */
+    int before;         /* the row before it; -1: the state */
+    int child, sibling; /* of nodes that are not certain */
+    int weight;         /* nodes that are run, among it and those behind it */
+} specdec__mix_row;
+
+/* A row is applied to copy `to` of the state, which is first made of copy `from`; -1: of the state. */
+typedef struct specdec__mix_step {
+    int row, from, to;
+} specdec__mix_step;
+
+/* What a step does with the states of a view. */
+typedef struct specdec__mix_part {
+    specdec__view *view;
+    int from, to;         /* slots of the state that is read, -1: zeros, and written, -1: none is */
+    int first;            /* of its rows */
+    int waiting, certain; /* rows: first those that wait, then the certain ones, to which `base` is the last */
+    int base;
+    int walk, walks;      /* steps through the others */
+} specdec__mix_part;
+
+/* The rows of a step of recurrent layers, and buffers. */
+typedef struct specdec__mixes {
+    specdec__mix_row *row;         /* (rows) */
+    specdec__mix_step *step, *stack;
+    specdec__mix_part *part;       /* (parts) */
+    int rows, steps, parts;
+    int *of;                       /* (most): the row of a node */
+    int raw_stride, made_stride, inner;
+    float *raw;                    /* (n, raw_stride): what the first matrices make */
+    float *made;                   /* (rows, made_stride): after the convolution; then decays and rates of heads */
+    float *zeros;                  /* (channels) */
+    float *unit;                   /* (2, rows of a head): weights by which a norm makes queries and keys of length 1 */
+    float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
+} specdec__mixes;
 
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
@@ -110,11 +155,15 @@ typedef struct specdec__context {
     float *keys, *values;      /* (most, k), (most, v): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
-    float *hidden;             /* (most, ff): gate, then gated feed-forward */
+    float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
     float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
-    float *up, *parts;         /* of experts, hidden is (most * chosen, ff), as is up; (most * chosen, e): what they
-                                  give */
+    float *up, *parts;         /* of a mixture: up, as large as hidden; what experts give: (most * chosen, what they
+                                  read); what the shared one gives: (most, e) */
+    float *latent;             /* (most, latent): what experts read, then the sum of what they give; NULL: these are h
+                                  and y */
+    float *shared_router;      /* (most): what the shared expert's router says */
     specdec__routes routes;
+    specdec__mixes mix;         /* of recurrent layers; raw and made lie in that place, too */
     specdec__columns columns;
     specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
     int *slots[SPECDEC__SPANS]; /* (most) by node */
@@ -127,6 +176,7 @@ typedef struct specdec__context {
     int32_t *tokens, *parents; /* (most) */
     specdec__view **views;     /* (most) */
     unsigned char *wanted;     /* (most) */
+    unsigned char *certain;    /* (most) */
     int *path;                 /* (most): nodes to be committed */
     specdec__taps taps[2];     /* of the steps to come: a caller's, the drafters' */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
@@ -143,8 +193,12 @@ SPECDEC__FOR_SIZE
 
 static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
+    const specdec__mixing *mixing = &c->model->mixing;
     specdec__scratch unused, *s;
-    int i;
+    int i, copies = 1;
+
+    while (mixing->layers && c->most >> copies)
+        copies++;
 
     c->scratch = SPECDEC__TAKE(arena, specdec__scratch, threads);
     for (i = 0; i < threads; i++) {
@@ -164,6 +218,8 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
         s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__SCORES : 4) *
                                                 SPECDEC__KEYS);
+        if (mixing->layers)
+            s->states = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
     }
@@ -220,6 +276,34 @@ static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
     c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
 }
 
+/* What recurrent layers need, but for the rows that lie in the place of others. */
+static void specdec__context_mix(specdec__context *c, const specdec__room *room, specdec__arena *arena)
+{
+    const specdec__mixing *m = &c->model->mixing;
+    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->views, c->most), (size_t)room->tree);
+    const size_t rows = specdec__size_add((size_t)c->most, waiting);
+    int i;
+
+    c->mix.raw_stride = specdec__forward_stride(m->row);
+    c->mix.inner = specdec__forward_stride(m->inner);
+    c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
+    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
+    c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
+    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.of = SPECDEC__TAKE(arena, int, c->most);
+    c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+    c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
+    c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
+    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
+        c->mix.beside = SPECDEC__TAKE(arena, float, (size_t)c->most * (size_t)specdec__forward_stride(
+                                                                          c->model->embedding));
+    for (i = 0; c->mix.unit && i < m->rows; i++) {
+        c->mix.unit[i] = (float)(1.0 / m->rows);
+        c->mix.unit[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+    }
+}
+
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
@@ -228,7 +312,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     const size_t columns = specdec__context_columns(c);
     const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
-    size_t rotated, end;
+    size_t rotated, end, inner;
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
@@ -241,12 +325,22 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
+    inner = n * (size_t)ff;
+    if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
+        inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
+    c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
-        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
-        c->parts = SPECDEC__TAKE(arena, float, columns * (size_t)c->e);
+        c->up = SPECDEC__TAKE(arena, float, inner);
+        c->parts = SPECDEC__TAKE(arena, float,
+                                 columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
+        c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
+        c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
+    specdec__arena_beyond(arena, end);
+    end = specdec__arena_again(arena, begin);
+    if (c->model->mixing.layers)
+        c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
     specdec__arena_beyond(arena, end);
 }
 
@@ -277,13 +371,19 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
+    if (model->mixing.layers)
+        specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
+                                                                                            model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
-    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended), reads));
+    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
+                                                                    specdec__max_int(reads, c->mix.inner)));
     c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
@@ -306,14 +406,18 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
+    c->certain = SPECDEC__TAKE(arena, unsigned char, n);
     c->path = SPECDEC__TAKE(arena, int, n);
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* A view of as many keys as room->length says, and of the nodes of a step. */
-static void specdec__context_view(specdec__view *view, const specdec__room *room, specdec__arena *arena)
+/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes.
+   */
+static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
+                                  specdec__arena *arena)
 {
-    specdec__view_init(view, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, arena);
+    specdec__view_init(view, &c->kv, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, kept ? 0 : room->tree,
+                       arena);
 }
 
 SPECDEC__FOR_SPEED

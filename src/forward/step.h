@@ -10,12 +10,14 @@
 #include "../kernel/kernel.h"
 #include "../model/model.h"
 #include "../model/tensors.h"
+#include "../cache/state.h"
 #include "../cache/kv.h"
 #include "../cache/reserve.h"
 #include "context.h"
 #include "multiply.h"
 #include "rows.h"
 #include "attention.h"
+#include "recurrent.h"
 
 SPECDEC__FOR_SIZE
 
@@ -44,6 +46,17 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.up = up;
     in.alone = 0;
     in.shape = NULL;
+    return in;
+}
+
+/* What `up` is multiplied by, or without it what is activated by itself, in a layer. */
+static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
+                                                 int n, int stride, const float *up)
+{
+    specdec__input in = specdec__forward_input(values, n, stride, up);
+
+    in.alone = !up;
+    in.shape = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
     return in;
 }
 
@@ -111,51 +124,156 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+    if (layer->state >= 0)
+        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
+    else
+        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += down(activation(gate x) * up x). Returns 1 when cancelled. */
-static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+/* Where in the rows of a recurrent layer the first matrices put what they make. */
+static int specdec__forward_mix_targets(const specdec__context *c, const specdec__layer *layer, specdec__output *t)
 {
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const specdec__mixing *m = &c->model->mixing;
+    const struct { int matrix, at; } made[] = {
+        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->inputs},
+        {SPECDEC__MIX_BETA, m->inputs + m->channels}, {SPECDEC__MIX_BOTH, m->inputs + m->channels},
+        {SPECDEC__MIX_ALPHA, m->inputs + m->channels + specdec__round_up(m->heads, 16)}};
+    int i, count = 0;
+
+    for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
+        if (layer->matrix[made[i].matrix].rows)
+            t[count++] = specdec__forward_output(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
+                                                 c->mix.raw_stride);
+    return count;
+}
+
+/* x += what a recurrent layer makes of it; where the layer attends, too, the sum waits in c->mix.beside. Returns 1 when
+   cancelled. */
+static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const specdec__mixing *m = &c->model->mixing;
+    specdec__output t[4];
+    const int count = specdec__forward_mix_targets(c, layer, t);
+
+    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix(c, thread, layer))
+        return 1;
+    in = specdec__forward_input(c->h, c->n, c->mix.inner, NULL);
+    t[0] = specdec__forward_output(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, t, 1))
+        return 1;
+    if (layer->shape.kv_heads)
+        specdec__forward_add(c, thread, NULL, c->x, c->mix.beside);
+    else
+        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* out (n, e) = down(activation(gate x) * up x), or, without a gate, down(activation(up x)): the network of a layer that
+   every token goes through. Returns 1 when cancelled. */
+static int specdec__forward_network(specdec__context *c, int thread, const specdec__layer *layer,
+                                    const specdec__input *x, float *out)
+{
     const int ff = specdec__forward_stride(layer->shape.feed_forward);
+    const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
+    float *up = layer->shape.experts ? c->up : c->y;
+    specdec__input in;
     specdec__output t[2];
 
     t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, ff);
-    if (specdec__forward_project(c, thread, &in, t, 2))
+    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
+    if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, ff, c->y);
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, t, 1))
+    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
+    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
+    return specdec__forward_project(c, thread, &in, t, 1);
+}
+
+/* x += what its network makes of it. Returns 1 when cancelled. */
+static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+
+    if (specdec__forward_network(c, thread, layer, &in, c->y))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Chooses the experts of a row by what the router says (experts). */
-static void specdec__forward_choose(const specdec__context *c, int row, const float *router)
+/* What a router says of the experts of a row (experts) becomes their softmax or their sigmoids. */
+static void specdec__forward_router(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
-    int *expert = c->routes.expert + row * m->chosen, i, at;
-    float *share = c->routes.share + row * m->chosen, sum = 0;
+    float sum = 0;
+    int i;
 
-    for (i = 0; i < m->experts; i++) {
-        at = specdec__min_int(i, m->chosen - 1);
-        if (i >= m->chosen && !(router[i] > router[expert[at]]))
-            continue;
-        for (; at > 0 && router[i] > router[expert[at - 1]]; at--)
-            expert[at] = expert[at - 1];
-        expert[at] = i;
+    if (m->sigmoid) {
+        for (i = 0; i < m->experts; i++)
+            router[i] = 1 / (1 + specdec__exp(-router[i]));
+        return;
     }
+    c->kernels->weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
+    for (i = 0; i < m->experts; i++)
+        sum += router[i];
+    for (i = 0; i < m->experts; i++)
+        router[i] /= sum;
+}
+
+/* Puts i into its place among order[count], in order of falling scores, of which `most` stay. Returns how many. */
+static int specdec__forward_rank(const float *scores, int i, int *order, int count, int most)
+{
+    int at = specdec__min_int(count, most - 1);
+
+    if (count == most && !(scores[i] > scores[order[at]]))
+        return count;
+    for (; at > 0 && scores[i] > scores[order[at - 1]]; at--)
+        order[at] = order[at - 1];
+    order[at] = i;
+    return specdec__min_int(count + 1, most);
+}
+
+/* Marks the groups of experts that are chosen from: those whose two largest scores have the largest sums. */
+static void specdec__forward_open(const specdec__model *m, const float *scores, unsigned char *open)
+{
+    const int size = m->experts / m->groups;
+    float sums[SPECDEC__MAX_CHOSEN];
+    int best[SPECDEC__MAX_CHOSEN], two[2], count = 0, i, k;
+
+    for (i = 0; i < m->groups; i++) {
+        int found = 0;
+
+        for (k = i * size; k < (i + 1) * size; k++)
+            found = specdec__forward_rank(scores, k, two, found, 2);
+        sums[i] = scores[two[0]] + (found > 1 ? scores[two[1]] : 0);
+        count = specdec__forward_rank(sums, i, best, count, m->groups_chosen);
+    }
+    memset(open, 0, (size_t)m->groups);
+    for (i = 0; i < count; i++)
+        open[best[i]] = 1;
+}
+
+/* Chooses the experts of a row by what the router says (experts), and how much they count. */
+static void specdec__forward_choose(const specdec__context *c, const specdec__layer *layer, int row, float *router)
+{
+    const specdec__model *m = c->model;
+    const float *bias = layer->vector[SPECDEC__CHOICE_BIAS];
+    float *share = c->routes.share + row * m->chosen, sum = 0, scores[SPECDEC__MAX_EXPERTS];
+    int *expert = c->routes.expert + row * m->chosen, count = 0, i;
+    unsigned char open[SPECDEC__MAX_CHOSEN];
+
+    specdec__forward_router(c, router);
+    for (i = 0; i < m->experts; i++)
+        scores[i] = router[i] + (bias ? bias[i] : 0);
+    specdec__forward_open(m, scores, open);
+    for (i = 0; i < m->experts; i++)
+        if (open[i / (m->experts / m->groups)])
+            count = specdec__forward_rank(scores, i, expert, count, m->chosen);
     for (i = 0; i < m->chosen; i++)
-        sum += share[i] = specdec__exp(router[expert[i]] - router[expert[0]]);
-    if (m->trait[SPECDEC__EXPERT_SHARES] == SPECDEC__RAW)
-        for (sum = 0, i = 0; i < m->experts; i++)
-            sum += specdec__exp(router[i] - router[expert[0]]);
+        sum += share[i] = router[expert[i]];
+    sum = !m->normed ? 1 : sum > 6.103515625e-5f ? sum : 6.103515625e-5f;
     for (i = 0; i < m->chosen; i++)
-        share[i] /= sum;
+        share[i] = share[i] / sum * m->expert_scale;
 }
 
 /* Lays the columns of each expert side by side. */
@@ -208,6 +326,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
 {
     specdec__scratch *scratch = &c->scratch[thread];
     const specdec__job *job, *unused;
+    specdec__output target;
     specdec__walk walk;
     int tiles = 0, i, own, pair;
     float *sums[2];
@@ -225,8 +344,10 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
         specdec__forward_routed(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
         specdec__forward_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
+        target = *t;
+        target.bias = t->bias ? t->bias + job->expert * own * SPECDEC__ROWS : NULL;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, t, places[i].tile % own, job->column, job->count, sums[i]);
+            specdec__forward_put(c, &target, places[i].tile % own, job->column, job->count, sums[i]);
     }
 }
 
@@ -241,39 +362,62 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* y = what the experts of each row give, by their shares, best first. */
-static void specdec__forward_blend(specdec__context *c, int thread)
+/* out (n, stride) = what the experts of each row give, by their shares, best first. */
+static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_part(c, thread, c->n, stride);
     const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
     int i, k;
 
     for (i = part.first; i < part.last; i++) {
-        float *y = c->y + (size_t)i * (size_t)c->e + at;
+        float *y = out + (size_t)i * (size_t)stride + at;
 
         memset(y, 0, (size_t)count * sizeof *y);
         for (k = i * chosen; k < (i + 1) * chosen; k++)
             c->kernels->add_scaled(y, c->routes.share[k],
-                                   c->parts + (size_t)c->routes.column[k] * (size_t)c->e + at, count);
+                                   c->parts + (size_t)c->routes.column[k] * (size_t)stride + at, count);
     }
 }
 
-/* The routes of all rows: choices are shared out. Returns 1 when cancelled. */
-static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+/* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
+static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int stride = specdec__forward_stride(c->model->experts);
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
-    const specdec__output t = specdec__forward_output(layer, SPECDEC__ROUTER, -1, c->y, stride);
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
-    if (specdec__forward_project(c, thread, &in, &t, 1))
+    for (i = part.first; i < part.last; i++) {
+        const size_t begin = (size_t)i * (size_t)c->e + (size_t)at;
+        const int routed = layer->matrix[SPECDEC__SHARED_ROUTER].rows;
+
+        c->kernels->add_scaled(c->y + begin, routed ? 1 / (1 + specdec__exp(-c->shared_router[i])) : 1,
+                               c->parts + begin, count);
+    }
+}
+
+/* The routes of all rows, whose norms are h then: choices are shared out. Also what else experts need of h. Returns 1
+   when cancelled. */
+static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int experts = c->model->experts, stride = specdec__forward_stride(experts);
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__output t[3];
+    int count = 0, i;
+
+    t[count++] = specdec__forward_output(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
+    if (layer->matrix[SPECDEC__SHARED_ROUTER].rows)
+        t[count++] = specdec__forward_output(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
+    if (c->latent)
+        t[count++] = specdec__forward_output(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
+                                             specdec__forward_stride(c->model->latent));
+    if (specdec__forward_project(c, thread, &in, t, count))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         float *router = c->y + (size_t)i * (size_t)stride;
 
-        memset(router + c->model->experts, 0, (size_t)(stride - c->model->experts) * sizeof *router);
+        memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         specdec__forward_check(c, thread, i, router, stride, 1);
-        specdec__forward_choose(c, i, router);
+        specdec__forward_choose(c, layer, i, router);
     }
     if (specdec__pool_barrier(c->pool))
         return 1;
@@ -282,29 +426,52 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += the sum of down(activation(gate x) * up x) of each row's experts. Returns 1 when cancelled. */
+/* y = the sum of what the networks of each row's experts make of h, or of what is latent of it. Returns 1 when
+   cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(layer->shape.feed_forward);
-    specdec__input in = specdec__forward_input(c->parts, columns, c->e, NULL);
+    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
+    const int width = c->latent ? specdec__forward_stride(c->model->latent) : c->e;
+    const int gated = layer->matrix[SPECDEC__EXPERT_GATE].rows > 0;
+    specdec__input in = specdec__forward_input(c->parts, columns, width, NULL);
     specdec__output t[2];
 
-    if (specdec__forward_route(c, thread, layer))
-        return 1;
-    in.from = c->h;
+    in.from = c->latent ? c->latent : c->h;
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, ff);
-    if (specdec__forward_project_routed(c, thread, &in, t, 2))
+    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_output(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
+                                       ff);
+    if (specdec__forward_project_routed(c, thread, &in, t, 1 + gated))
         return 1;
-    in = specdec__forward_input(c->hidden, columns, ff, c->up);
+    in = specdec__forward_activated(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
+    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_blend(c, thread);
+    specdec__forward_blend(c, thread, c->latent ? c->latent : c->y, width);
+    if (!c->latent)
+        return specdec__pool_barrier(c->pool);
     if (specdec__pool_barrier(c->pool))
         return 1;
+    in = specdec__forward_input(c->latent, c->n, width, NULL);
+    t[0] = specdec__forward_output(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
+    return specdec__forward_project(c, thread, &in, t, 1);
+}
+
+/* x += what its experts give, and the shared one, if there is one. Returns 1 when cancelled. */
+static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input again = specdec__forward_input(c->h, c->n, c->e, NULL);
+
+    if (specdec__forward_route(c, thread, layer) || specdec__forward_experts(c, thread, layer))
+        return 1;
+    if (layer->shape.feed_forward) {
+        if (specdec__forward_network(c, thread, layer, &again, c->parts))
+            return 1;
+        specdec__forward_share(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
@@ -420,13 +587,14 @@ static void specdec__forward_worker(void *argument, int thread)
         if (SPECDEC__PIPE && c->hooks && !thread)
             c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
+        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+            return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
-        if (!m->layer[i].shape.feed_forward)
-            continue;
-        if (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
-                                    : specdec__forward_ffn_half(c, thread, &m->layer[i]))
+        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
+            : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
+                                             : 0)
             return;
     }
     specdec__forward_tap(c, thread, m->layers);
@@ -491,7 +659,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    return SPECDEC_OK;
+    return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
 }
 
 /* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
@@ -503,9 +671,12 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if ((!SPECDEC__PIPE || c->model->layers) &&
-        specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
-        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
+        result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    if (c->kv.states.count)
+        specdec__forward_mix_end(c, !result);
+    if (result)
+        return result;
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return SPECDEC_OK;
     result = specdec__forward_sound(c, 0, c->n, error);
@@ -522,7 +693,7 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     batch.tokens = c->tokens;
     batch.parents = c->parents;
     batch.views = c->views;
-    batch.wanted = NULL;
+    batch.wanted = batch.certain = NULL;
     return batch;
 }
 
@@ -641,8 +812,10 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
             c->parents[i] = i - 1;
             c->wanted[i] = (unsigned char)(at + i >= rows->from);
             c->path[i] = i;
+            c->certain[i] = at + i < count - 1; /* the last token may become a root again */
         }
         batch.wanted = c->wanted;
+        batch.certain = c->certain;
         specdec__forward_states(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
         c->taps[0].out = NULL;

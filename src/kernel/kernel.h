@@ -100,6 +100,21 @@ typedef struct specdec__softening {
     float *scale;                /* (count): the largest of these products, over 255 */
 } specdec__softening;
 
+/* One update of a head of a recurrent layer: matrix (rows, values) *= decay; matrix += key * change^T, where change is
+   rate * value or, where the layer corrects itself, rate * (value - matrix^T * key); out (values) = matrix^T * query.
+   Sums over rows go in order. The gated delta rule (Yang et al. 2024, arXiv 2412.06464) and Mamba-2 (Dao and Gu 2024,
+   arXiv 2405.21060) are of this form. */
+typedef struct specdec__recurrence {
+    float *matrix;
+    int rows, values;   /* values: a multiple of 16 */
+    int corrects;
+    float decay, rate;
+    const float *key;   /* (rows) */
+    const float *query; /* (rows); NULL: no output is wanted */
+    const float *value; /* (values) */
+    float *out;         /* (values) */
+} specdec__recurrence;
+
 /* The float loops of an instruction set: name, result, parameters. They are written once, in >>kernel/lanes. */
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
@@ -142,6 +157,12 @@ typedef struct specdec__softening {
     /* out (count, stride) = sums (count, 16) [+ bias]. */ \
     X(isa, put, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
     X(isa, scale, void, (float *x, float a, int count)) \
+    /* out (count, a multiple of 16) = the sum over taps, in order, of weights (taps, stride) * rows[tap], [+ bias], \
+       elementwise; then, if it is asked for, x / (1 + e^-x) of it. */ \
+    X(isa, convolve, void, (const float *const *rows, const float *weights, size_t stride, int taps, \
+                            const float *bias, int silu, int count, float *out)) \
+    /* One update of a recurrent layer's head. */ \
+    X(isa, recur, void, (const specdec__recurrence *r)) \
     X(isa, add_scaled, void, (float *x, float a, const float *y, int count)) \
     /* x = cap * tanh(x / cap). */ \
     X(isa, cap, void, (float *x, float cap, int count)) \

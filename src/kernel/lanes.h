@@ -695,6 +695,87 @@ SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
         X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
 }
 
+/* out = the sum of weights * rows over taps, plus bias, and silu of that if it is asked for. */
+SPECDEC__LANE void X(convolve)(const float *const *rows, const float *weights, size_t stride, int taps,
+                               const float *bias, int silu, int count, float *out)
+{
+    int i, tap;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        V sum = X(mul)(X(load)(weights + i), X(load)(rows[0] + i));
+
+        for (tap = 1; tap < taps; tap++)
+            sum = X(madd)(X(load)(weights + (size_t)tap * stride + i), X(load)(rows[tap] + i), sum);
+        sum = bias ? X(add)(sum, X(load)(bias + i)) : sum;
+        X(store)(out + i, silu ? X(gated)(sum, X(sub)(X(set)(0), sum)) : sum);
+    }
+}
+
+/* Columns [at, at + count vectors) of an update: see specdec__recurrence. */
+SPECDEC__LANE_INLINE void X(recur_columns)(const specdec__recurrence *r, int at, int corrects, int wanted, int count)
+{
+    const V decay = X(set)(r->decay), rate = X(set)(r->rate);
+    V change[SPECDEC__WIDTH], out[SPECDEC__WIDTH];
+    float *row = r->matrix + at;
+    int i, c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        change[c] = out[c] = X(set)(0);
+    for (i = 0; i < r->rows && corrects; i++, row += r->values) {
+        const V key = X(set)(r->key[i]);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++)
+            change[c] = X(madd)(key, X(mul)(X(load)(row + c * SPECDEC__LANES), decay), change[c]);
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++) {
+        const V value = X(load)(r->value + at + c * SPECDEC__LANES);
+
+        change[c] = X(mul)(rate, corrects ? X(sub)(value, change[c]) : value);
+    }
+    row = r->matrix + at;
+    for (i = 0; i < r->rows; i++, row += r->values) {
+        const V key = X(set)(r->key[i]), query = X(set)(wanted ? r->query[i] : 0);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++) {
+            const V m = X(madd)(key, change[c], X(mul)(X(load)(row + c * SPECDEC__LANES), decay));
+
+            X(store)(row + c * SPECDEC__LANES, m);
+            out[c] = wanted ? X(madd)(query, m, out[c]) : out[c];
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count && wanted; c++)
+        X(store)(r->out + at + c * SPECDEC__LANES, out[c]);
+}
+
+/* All columns of an update, of which it is known what it does. */
+SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects, int wanted)
+{
+    int at = 0;
+
+    for (; at + SPECDEC__WIDTH * SPECDEC__LANES <= r->values; at += SPECDEC__WIDTH * SPECDEC__LANES)
+        X(recur_columns)(r, at, corrects, wanted, SPECDEC__WIDTH);
+    for (; at < r->values; at += SPECDEC__LANES)
+        X(recur_columns)(r, at, corrects, wanted, 1);
+}
+
+/* An update of a recurrent layer's head. */
+SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
+{
+    if (r->corrects && r->query)
+        X(recur_of)(r, 1, 1);
+    else if (r->corrects)
+        X(recur_of)(r, 1, 0);
+    else if (r->query)
+        X(recur_of)(r, 0, 1);
+    else
+        X(recur_of)(r, 0, 0);
+}
+
 /* tanh(y) = 1 - 2 / (1 + e^(2y)) */
 SPECDEC__LANE void X(cap)(float *x, float cap, int count)
 {

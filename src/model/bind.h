@@ -27,8 +27,9 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
-    const int still = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__MAY_REST &&
-                      !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
+    const int also = m->trait[SPECDEC__ROPE_ALSO];
+    const int still = also == SPECDEC__RESTS || (also == SPECDEC__MAY_REST &&
+                                                 !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1));
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
@@ -192,10 +193,10 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     specdec__model_sizes(m, &shape, size);
     for (vectors = 0; vectors < 2; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
-            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
+            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
                 specdec__model_takes(vectors, i, size) &&
-                (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
-                              !(m->trait[SPECDEC__LACKS] >> i & 1))))
+                (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
+                               m->trait[SPECDEC__NEEDS] >> i & 1) && !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
@@ -209,12 +210,19 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     return known;
 }
 
+/* What the norm behind all layers is named. */
+static const char *specdec__model_last_norm(const specdec__model *m)
+{
+    return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
+}
+
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
 static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
 {
-    static const char *const whole[] = {
-        "token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
-        "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+    const char *const whole[] = {
+        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight",
+        "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
+        "cls.output.weight" /* of rerankers; a text needs none */};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
@@ -282,7 +290,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) !=
+        (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
             SPECDEC_OK ||
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,

@@ -122,11 +122,43 @@ static int specdec__model_listed(const specdec__model *m, int list, int index, i
     return (int)value;
 }
 
+/* Reads how wide the shared expert of a mixture is, if there is one. */
+static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
+{
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+
+    m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
+    if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
+        m->shared_ff = specdec__model_listed(m, SPECDEC__LIST_FF, 0, 0);
+    if (!r->result && m->shared_ff > most)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
+}
+
+/* Reads how experts are chosen and weighted. */
+static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
+{
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
+
+    m->sigmoid = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
+    m->normed = specdec__model_count(r, ".expert_weights_norm", 0, 1, kind == 3 || (usual & SPECDEC__NORMED));
+    m->expert_scale = specdec__model_float(r, ".expert_weights_scale", 1);
+    m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
+    m->groups = specdec__model_count(r, ".expert_group_count", 1,
+                                      specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
+    m->groups_chosen = specdec__model_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
+    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT,
+                                  "%d of %d groups of experts, %d experts in all, of which %d are chosen",
+                                  m->groups_chosen, m->groups, m->experts, m->chosen);
+}
+
 /* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
-    float scale;
 
     m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
@@ -137,22 +169,19 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    if (specdec__model_count(&r, ".expert_shared_feed_forward_length", 0, 1 << 30, 0) ||
-        specdec__model_count(&r, ".expert_group_count", 0, 1 << 30, 0) > 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "shared experts and groups of experts are not read");
     m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
                                      -1);
     m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
                                         specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
-    scale = specdec__model_float(&r, ".expert_weights_scale", 0);
-    if (r.result)
-        return r.result;
-    if (scale != 0 && scale != 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "expert_weights_scale is not read");
-    if (m->expert_ff % 16 || m->embedding % 16)
+    m->leading = specdec__model_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->every = specdec__model_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
-                             m->expert_ff, m->embedding);
-    return SPECDEC_OK;
+                             m->expert_ff, m->latent ? m->latent : m->embedding);
+    specdec__model_shared(&r, m);
+    specdec__model_router(&r, m);
+    return r.result;
 }
 
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
@@ -165,7 +194,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
     m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn, m->layers);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
+                             m->layers);
     m->layers -= m->nextn;
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
@@ -178,6 +208,32 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
     return specdec__model_experts(m, error);
+}
+
+/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for
+   all. */
+static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+{
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    specdec__gguf_value v;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
+        if (v.type != SPECDEC_GGUF_F32)
+            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
+        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
+                                 (unsigned long long)v.count, m->all + m->nextn);
+        shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+        if (!(shape[i] >= -100 && shape[i] <= 100))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
+    }
+    for (i = 0; i < 2; i++)
+        shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
+    shape[1] += shape[2];
+    return SPECDEC_OK;
 }
 
 /* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
@@ -213,6 +269,108 @@ static int specdec__model_other(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
+/* Whether a layer of these sizes has a state. */
+static int specdec__model_recurs(const specdec__model *m, int index, const specdec__shape *s)
+{
+    const specdec__gguf_value *list = &m->recurrent;
+    int64_t value = 0;
+
+    if (!m->mixing.kind || index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+        return 0;
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
+        return 1;
+    if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
+        return !s->kv_heads && (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || !s->feed_forward);
+    if (!list->items)
+        return (index + 1) % m->interval != 0;
+    specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
+    return value != 0;
+}
+
+/* Reads which layers are recurrent, where the file says so. */
+static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    int64_t value;
+    char key[96];
+
+    specdec__model_key(m, ".attention.recurrent_layers", key, sizeof key);
+    if (!specdec__gguf_find(&m->gguf, key, &m->recurrent)) {
+        m->interval = specdec__model_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
+        return r.result;
+    }
+    if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
+    return specdec__gguf_integer(m->recurrent.type, m->recurrent.items, &value)
+               ? SPECDEC_OK
+               : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
+}
+
+/* Checks sizes of recurrent layers: kernels take 16 values at a time. */
+static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+
+    if (x->taps < 1 || x->taps > SPECDEC__MOST_TAPS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a convolution of %d taps (1..%d are read)", x->taps,
+                             SPECDEC__MOST_TAPS);
+    if (x->heads && (x->groups < 1 || x->heads % x->groups))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads of a state cannot share %d keys", x->heads,
+                             x->groups);
+    if (wide > most || x->channels > most || x->row > most || x->channels < 1 || x->inner < 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "recurrent layers are too wide");
+    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->inner / specdec__max_int(x->groups, 1) % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "states of %d channels, %d x %d, %d groups: some are no multiple of 16", x->channels,
+                             x->rows, x->values, x->groups);
+    return SPECDEC_OK;
+}
+
+/* Reads the sizes of recurrent layers, if the architecture has any. */
+static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__mixing *x = &m->mixing;
+    int inner, wide;
+
+    x->kind = m->trait[SPECDEC__MIXING];
+    if (!x->kind)
+        return SPECDEC_OK;
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
+        return r.result;
+    if (x->kind == SPECDEC__SHORT) {
+        x->taps = specdec__model_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
+        x->channels = x->kept = x->inner = m->embedding;
+        x->row = 3 * m->embedding;
+        return r.result ? r.result : specdec__model_check_mixing(x, x->row, error);
+    }
+    x->taps = specdec__model_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
+    x->rows = specdec__model_count(&r, ".ssm.state_size", 1, most, -1);
+    x->groups = specdec__model_count(&r, ".ssm.group_count", 0, most, -1);
+    x->heads = specdec__model_count(&r, ".ssm.time_step_rank", 1, most, -1);
+    inner = specdec__model_count(&r, ".ssm.inner_size", 1, most, -1);
+    if (r.result)
+        return r.result;
+    if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
+                             x->rows);
+    x->inner = x->inputs = inner;
+    x->values = inner / x->heads;
+    wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
+    if (wide > most)
+        return specdec__model_check_mixing(x, wide, error);
+    x->channels = inner + wide;
+    x->query = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
+    x->key = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
+    x->value = x->kind == SPECDEC__DELTA ? wide : 0;
+    x->cycles = m->trait[SPECDEC__CYCLES];
+    x->paired = x->kind == SPECDEC__DELTA && !x->cycles;
+    x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->row = inner + x->kept;
+    return specdec__model_check_mixing(x, wide, error);
+}
+
 /* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
@@ -233,8 +391,13 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.feed_forward = m->experts ? m->expert_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.shared = s.experts > 0;
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
+    s.recurrent = specdec__model_recurs(m, index, &s);
+    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
+        s.heads = s.kv_heads = 0;
     return s;
 }
 
@@ -273,6 +436,9 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
+        if (!s.experts && !m->list[SPECDEC__LIST_FF].items)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
+                                 specdec__model_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;

@@ -7,6 +7,7 @@
 #include "../quant/types.h"
 #include "../kernel/kernel.h"
 #include "gguf.h"
+#include "mixing.h"
 #include "../text/vocabulary.h"
 #include "../text/chat.h"
 
@@ -14,7 +15,7 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
 #define SPECDEC__MAX_EXPERTS 1024        /* feed-forward networks of a layer, */
-#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits */
+#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits, and how many groups they make */
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
 typedef struct specdec__matrix {
@@ -28,14 +29,25 @@ typedef struct specdec__matrix {
 } specdec__matrix;
 
 enum {
-    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__ROUTER,
+    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
+    SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
+    SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
+    /* of recurrent layers */
+    SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
+    SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
     SPECDEC__MATRICES
 };
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS, SPECDEC__VECTORS
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
+    SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
+    SPECDEC__EXPERT_DOWN_BIAS,
+    SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
+    /* of recurrent layers; taps are (taps, channels) */
+    SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
+    SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
@@ -52,18 +64,23 @@ typedef struct specdec__shape {
     int heads, kv_heads;    /* kv heads 0: the layer has no attention */
     int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
     int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
-    int feed_forward;       /* 0: the layer has no feed-forward network; of a mixture: of each expert */
+    int feed_forward;       /* width of the network that every token goes through; 0: there is none */
+    int experts;            /* networks of which a token goes through a few; 0: there are none */
+    int shared;             /* the network for every token is called a shared expert */
     int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    int recurrent;          /* the layer has a state: alone, or beside attention */
 } specdec__shape;
 
 typedef struct specdec__layer {
     specdec__shape shape;
     int index;                             /* of the layers that are here, from 0 on */
+    int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
     float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
+    float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -74,6 +91,7 @@ enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
+    SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
     SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
     SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
@@ -99,8 +117,15 @@ enum {
     SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
     SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
                                 are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__SHARED_GATE,    /* the shared expert, as wide as a layer without experts if files do not say, is multiplied
+                                by the sigmoid of what a router of its own says */
+    SPECDEC__SHARED_EACH,    /* expert_shared_feed_forward_length is the width of one of expert_shared_count */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__MIXING,         /* the kind of its recurrent layers: SPECDEC__SHORT or another one; 0: it has none */
+    SPECDEC__RECURS,         /* which layers are recurrent: see below */
+    SPECDEC__CYCLES,         /* heads of recurrent layers that share a key are those equal modulo the number of keys */
+    SPECDEC__EMBEDDING_NORM, /* the last norm is named token_embd_norm */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
@@ -122,15 +147,23 @@ typedef struct specdec__architecture {
     specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
-/* That it is not done, if it is not finetuned; that queries grow behind the original context. */
-enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__TEMPERED };
+/* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context. */
+enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED };
 
-/* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
-enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
+/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
+   every full_attention_interval, or as attention.recurrent_layers says. */
+enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
+
+/* The shares of a token's experts are their values in a softmax over all experts, or, with SIGMOID, sigmoids of what
+   the router says; NORMED: divided by their sum. Files may say otherwise. */
+enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
 
 #define SPECDEC__BIT(i) (1u << (i))
 #define SPECDEC__QKV_BIAS \
     (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
+#define SPECDEC__EXPERT_BIAS \
+    (SPECDEC__BIT(SPECDEC__ROUTER_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_GATE_BIAS) | \
+     SPECDEC__BIT(SPECDEC__EXPERT_UP_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_DOWN_BIAS))
 #define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
 #define SPECDEC__BEFORE (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
@@ -171,6 +204,11 @@ static const specdec__architecture specdec__architectures[] = {
     {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
+    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__GAPS, 1},
+              {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1}}},
+    {"granitehybrid", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                       {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                       {SPECDEC__GAPS, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
     {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                  {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
                  {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
@@ -184,9 +222,37 @@ static const specdec__architecture specdec__architectures[] = {
                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
+    {"qwen2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
+                  {SPECDEC__SHARED_GATE, 1}}},
+    {"ernie4_5-moe", {{SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"bailingmoe2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+                     {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}, {SPECDEC__SHARED_EACH, 1}}},
+    {"glm4moe", {{SPECDEC__NEOX, 1}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+                 {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
+    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED},
+                 {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
+                                  SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1},
+                 {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__SPLIT_TURNS, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
+    {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
+                 {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
+                {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}}},
+    {"qwen35moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
+                   {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                   {SPECDEC__SHARED_GATE, 1}}},
+    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BESIDE},
+                   {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
+    {"nemotron_h", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
+                    {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                    {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+                    {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -261,10 +327,19 @@ typedef struct specdec_model {
     int nextn;                               /* blocks behind the layers that only predict: they are not run */
     specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers; items NULL: the file does not say them */
     int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
+    int leading, every;                      /* layers before the first that may have experts; of these, every so
+                                                many-th has them */
+    int shared_ff, latent;                   /* width of the shared expert, 0: none; of what experts read, 0: as x */
+    int sigmoid, normed;                     /* how they are weighted: see SPECDEC__SIGMOID */
+    int groups, groups_chosen;               /* runs of as many experts; those that experts are chosen from */
+    float expert_scale;                      /* of their shares */
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
+    specdec__mixing mixing;                  /* of recurrent layers */
+    specdec__gguf_value recurrent;           /* a list that says which layers they are; items NULL: there is none */
+    int interval;                            /* without it, of so many layers the last has attention */
     specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
     float fact[SPECDEC__FACTS];              /* a query scale of 0: see the layer's */
     float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
@@ -292,46 +367,69 @@ typedef struct specdec_model {
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__DIM_X_GATE, /* of an expert: what it reads, its width, its gate's */
+    SPECDEC__DIM_SHARED, SPECDEC__DIM_SHARED_GATE, /* 1: there is a shared expert; it has a router */
+    SPECDEC__DIM_LATENT,
+    SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
+    /* of recurrent layers of one kind, or of several */
+    SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
+    SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
+    SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
+    SPECDEC__DIM_INNER, SPECDEC__DIM_CHANNELS, SPECDEC__DIM_STATE_HEADS, SPECDEC__DIM_SSM_TAPS, SPECDEC__DIM_TAPS,
     SPECDEC__DIM_COUNT
 };
 
-/* of_experts: the tensor that holds those of all experts, one behind the other. */
+/* shared: its name in a shared expert. mixes: the tensor holds those of all experts, one behind the other. */
 static const struct {
-    const char *suffix, *of_experts;
-    unsigned char rows, columns;
+    const char *suffix, *shared;
+    unsigned char rows, columns, mixes;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
-    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
-    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
-    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
-    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
-    {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
-    {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
-    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
+    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
+    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ, 0},
+    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O, 0},
+    {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E, 0},
+    {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E, 0},
+    {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF, 0},
+    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, 1},
+    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, 1},
+    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, 1},
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E, 0},
+    {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
+    {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
+    {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
+    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
+    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
+    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
+    {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER, 0},
+    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E, 0},
+    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_E, 0},
+    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
+    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
+    {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E, 0}};
 
 /* Tensors that hold the rows of `count` matrices from `matrix` on, one below the other, and those of their biases, from
    vector `vector` on; where no tensor has the first one's name. Any architecture's files may have them. */
 typedef struct specdec__fused {
     const char *weight, *bias; /* NULL: there are none */
     unsigned char matrix, vector, count;
-    unsigned char mixes; /* of feed-forward networks: experts have it, others do not */
     unsigned char sized; /* one matrix may have this name, too: it is fused if it has the rows of all */
 } specdec__fused;
 
 static const specdec__fused specdec__fused_table[] = {
-    {"attn_qkv.weight", "attn_qkv.bias", SPECDEC__Q, SPECDEC__Q_BIAS, 3, 0, 0},
-    {"ffn_gate_up.weight", "ffn_gate_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 0},
-    {"ffn_gate_up_exps.weight", NULL, SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1, 0},
-    {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 1}};
+    {"attn_qkv.weight", "attn_qkv.bias", SPECDEC__Q, SPECDEC__Q_BIAS, 3, 0},
+    {"ffn_gate_up.weight", "ffn_gate_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0},
+    {"ffn_gate_up_exps.weight", NULL, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, 2, 0},
+    {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1}};
 
 /* may_lack: 0 stands for layers without it. */
 static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
     {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
     {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
-    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 1, 1},
+    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 0, 1},
     {".attention.key_length_swa", 4096, 0, 0}, {".attention.value_length_swa", 4096, 0, 0},
     {".rope.dimension_count_swa", 4096, 0, 0}};
 
@@ -342,15 +440,35 @@ static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scal
 /* How much a vector is wanted: always, where it is there, or only by rows that name it, which then must have it. */
 enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
 
-static const struct { const char *suffix; unsigned char size, wanted; } specdec__vector_table[SPECDEC__VECTORS] = {
-    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS},
-    {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
-    {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
-    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
-    {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
-    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
+/* each: there is one for each expert, one behind the other. */
+static const struct {
+    const char *suffix;
+    unsigned char size, wanted, each;
+} specdec__vector_table[SPECDEC__VECTORS] = {
+    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0},
+    {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0, 0},
+    {"post_attention_norm.weight", SPECDEC__DIM_E, 0, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0, 0},
+    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0, 0},
+    {"attn_v.bias", SPECDEC__DIM_V, 0, 0}, {"attn_output.bias", SPECDEC__DIM_E, 0, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_GATE, 0, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0, 0},
+    {"ffn_down.bias", SPECDEC__DIM_E, 0, 0},
+    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED, 0},
+    {"ffn_gate_inp.bias", SPECDEC__DIM_EXPERTS, 0, 0}, {"exp_probs_b.bias", SPECDEC__DIM_EXPERTS, 0, 0},
+    {"ffn_gate_exps.bias", SPECDEC__DIM_X_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_X_FF, 0, 1},
+    {"ffn_down_exps.bias", SPECDEC__DIM_X, 0, 1},
+    {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
+    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
+    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
+    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__ALWAYS, 0},
+    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__ALWAYS, 0},
+    {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0, 0}};
+
+/* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
+static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
+    {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
+    {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {

@@ -322,6 +322,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (!m->architecture)
         return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_mixing(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||

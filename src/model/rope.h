@@ -12,9 +12,35 @@
 
 SPECDEC__FOR_SIZE
 
+/* The dimensions of the tensors of a layer with a state of this kind; of none: all are 0. */
+static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
+{
+    const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
+    const int ssm = x->kind == SPECDEC__MAMBA2;
+
+    size[SPECDEC__DIM_SHORT] = is_short * m->embedding;
+    size[SPECDEC__DIM_SHORT_ROWS] = is_short * x->row;
+    size[SPECDEC__DIM_SHORT_TAPS] = is_short * x->taps * x->channels;
+    size[SPECDEC__DIM_SSM_ROWS] = ssm * (x->inner + x->channels + x->heads);
+    size[SPECDEC__DIM_SSM_HEADS] = ssm * x->heads;
+    size[SPECDEC__DIM_SSM_NORMS] = ssm * x->inner;
+    size[SPECDEC__DIM_SSM_NORM] = ssm ? x->inner / x->groups : 0;
+    size[SPECDEC__DIM_QKV] = delta * x->channels;
+    size[SPECDEC__DIM_MIX_GATE] = delta * x->inner;
+    size[SPECDEC__DIM_BETA] = delta && !x->paired ? x->heads : 0;
+    size[SPECDEC__DIM_BOTH] = delta && x->paired ? 2 * x->heads : 0;
+    size[SPECDEC__DIM_DELTA_NORM] = delta * x->rows;
+    size[SPECDEC__DIM_INNER] = (delta || ssm) * x->inner;
+    size[SPECDEC__DIM_CHANNELS] = ssm * x->channels;
+    size[SPECDEC__DIM_STATE_HEADS] = (delta || ssm) * x->heads;
+    size[SPECDEC__DIM_SSM_TAPS] = (delta || ssm) * x->taps * x->channels;
+    size[SPECDEC__DIM_TAPS] = x->taps;
+}
+
 /* The dimensions of the tensors of a layer of these sizes. */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
+    specdec__mixing mixing = m->mixing;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     size[SPECDEC__DIM_E] = m->embedding;
@@ -24,11 +50,37 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
     size[SPECDEC__DIM_O] = heads * s->value_dim;
     size[SPECDEC__DIM_FF] = s->feed_forward;
-    size[SPECDEC__DIM_EXPERTS] = m->experts;
+    size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
+    size[SPECDEC__DIM_EXPERTS] = s->experts;
+    size[SPECDEC__DIM_LATENT] = s->experts ? m->latent : 0;
+    size[SPECDEC__DIM_X] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
+    size[SPECDEC__DIM_X_FF] = s->experts ? m->expert_ff : 0;
+    size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
+    size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
+    mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
+    specdec__model_mixing_sizes(m, &mixing, size);
+}
+
+/* Binds vector i of a layer, as the file has it. */
+static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
+                                                  const specdec__holder *holder, const int *size, int experts,
+                                                  int required,
+                                                  specdec__arena *arena, const float **out, specdec_error *error)
+{
+    const int own = size[specdec__vector_table[i].size];
+    size_t k;
+
+    for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
+        if (specdec__folded_table[k].vector == i)
+            return specdec__model_folded(m, name, own, size[specdec__folded_table[k].row],
+                                         specdec__folded_table[k].turned, required, arena, out, error);
+    return specdec__model_slice(m, name, holder->all, holder->first, own,
+                                specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
@@ -56,8 +108,13 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_slice(m, name, holder.all, holder.first, size[specdec__vector_table[i].size], required,
-                                      arena, &layer->vector[i], error);
+        result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
+                                             &layer->vector[i], error);
+        if (result)
+            return result;
+    }
+    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU) {
+        result = specdec__model_activation(m, index, layer->activation, error);
         if (result)
             return result;
     }

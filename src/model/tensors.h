@@ -20,6 +20,7 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
 
     layer->shape = specdec__model_layer_shape(m, index);
     layer->index = index - m->first;
+    layer->state = layer->shape.recurrent ? m->mixing.layers++ : -1;
     if (!layer->shape.kv_heads)
         return;
     m->span_layers[layer->shape.span]++;
@@ -69,7 +70,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
-    if (t.dimensions < 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows ||
+    if ((t.dimensions < 2 && rows > 1) || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows ||
         t.shape[2] != (uint64_t)count || t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu x %llu, it should be %d x %d x %d",
                              name, (unsigned long long)t.shape[0], (unsigned long long)t.shape[1],
@@ -93,9 +94,10 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
-/* Values [first, first + size) of a vector of exactly `all` values, copied into the arena and padded to a multiple of
-   16; NULL when absent. */
+/* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
+   arena and padded to a multiple of 16; NULL when absent. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
+                                           int vectors,
                                            int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)
 {
@@ -110,9 +112,14 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (t.shape[0] != (uint64_t)all || t.shape[1] != 1 || t.shape[2] != 1 || t.shape[3] != 1)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, it should have %d", name,
-                             (unsigned long long)t.shape[0], all);
+    if (vectors == 1 && t.shape[0] == 1) { /* a row may be a column */
+        t.shape[0] = t.shape[1];
+        t.shape[1] = 1;
+    }
+    if (t.shape[0] != (uint64_t)all || t.shape[1] != (uint64_t)vectors || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
+                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], all, vectors);
+    size *= vectors; /* at most 2^30 */
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
         specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
@@ -124,12 +131,44 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     return SPECDEC_OK;
 }
 
+/* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
+static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
+                                            int required, specdec__arena *arena, const float **out,
+                                            specdec_error *error)
+{
+    const specdec__quant_type *type;
+    specdec__gguf_tensor t;
+    float *values, one;
+    int found, i, to;
+    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+
+    if (result || !found)
+        return result;
+    type = specdec__quant_find(t.type);
+    if (!type || type->granule)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
+    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
+                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], row, size / row);
+    values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
+    for (i = 0; values && i < size; i++) {
+        specdec__quant_to_float(type, t.data + (size_t)i * (size_t)type->bytes, 1, &one);
+        if (!(one >= -1e16f && one <= 1e16f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "tensor %s holds what is no number, or beyond 1e16, at %d", name, i);
+        to = turned ? i % row * (size / row) + i / row : i;
+        values[to] = one;
+    }
+    *out = values;
+    return SPECDEC_OK;
+}
+
 /* A vector of exactly size values, all of them. */
 static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
                                             specdec__arena *arena,
                                             const float **out, specdec_error *error)
 {
-    return specdec__model_slice(m, name, size, 0, size, required, arena, out, error);
+    return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
@@ -180,15 +219,15 @@ typedef struct specdec__holder {
     int all, first;
 } specdec__holder;
 
-/* The suffix of a tensor for matrix i, or vector i, alone. */
-static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
+/* The suffix of a tensor for matrix i, or vector i, alone, in a layer of these dimensions. */
+static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
                                          ? m->trait[SPECDEC__FFN_NORM_AS]
                                          : i].suffix;
-    return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
-                                                                          : specdec__matrix_table[i].suffix;
+    return size[SPECDEC__DIM_SHARED] && specdec__matrix_table[i].shared ? specdec__matrix_table[i].shared
+                                                                        : specdec__matrix_table[i].suffix;
 }
 
 static int specdec__model_rows(int vectors, int i, const int *size)
@@ -216,13 +255,14 @@ static int specdec__model_has(const specdec__model *m, int layer, const char *su
 }
 
 /* Whether a layer has a fused tensor, which holds `all` rows, in place of single ones. */
-static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all)
+static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
+                                const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
-    return suffix && (!specdec__matrix_table[f->matrix].of_experts || f->mixes == !!specdec__model_mixes(m)) &&
-           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix), vectors,
+    return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
+           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix, size), vectors,
                                &rows) &&
            specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
 }
@@ -234,7 +274,7 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own(m, vectors, i);
+    own.suffix = specdec__model_own(m, vectors, i, size);
     own.all = specdec__model_rows(vectors, i, size);
     own.first = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
@@ -248,7 +288,7 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
             fused.first += j < i ? specdec__model_rows(vectors, j, size) : 0;
             fused.all += specdec__model_rows(vectors, j, size);
         }
-        if (specdec__model_fuses(m, layer, f, vectors, fused.all))
+        if (specdec__model_fuses(m, layer, f, vectors, fused.all, size))
             return fused;
     }
     return own;
@@ -262,7 +302,7 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     int i, found;
 
     for (i = 0; i < SPECDEC__MATRICES; i++) {
-        const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
+        const int parts = specdec__matrix_table[i].mixes ? layer->shape.experts : 1;
         const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
         specdec__holder holder;

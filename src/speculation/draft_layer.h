@@ -258,7 +258,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->texts ? &m->texts[i] : &unused;
-        specdec__context_view(&t->view, &room, arena);
+        specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
         if (i < room.views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->texts)

@@ -210,6 +210,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     room.length = specdec__min_int(room.length, m->window + config->tree_depth);
     places = room.views + room.kept;
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
+    room.tree = room.most;
     room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
@@ -218,7 +219,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
     for (i = 0; i < places; i++) {
-        specdec__context_view(m->views ? &m->views[i] : &view, &room, arena);
+        specdec__context_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.views, arena);
         if (m->views && i >= room.views)
             specdec__kv_add_kept(&m->context.kv, &m->views[i]);
     }

@@ -256,7 +256,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.most += r->chunks * chunk;
     r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
     for (i = 0; i < room.views; i++)
-        specdec__context_view(r->texts ? &r->texts[i].view : &view, &room, arena);
+        specdec__context_view(&r->context, r->texts ? &r->texts[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].tiles)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
