@@ -54,6 +54,7 @@ extern "C" {
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
+   SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
    SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
@@ -944,6 +945,94 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
    config.tree_size nodes and config.tree_depth levels; one node: plain decoding. The tree is copied. Only with
    SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
+
+/* ---- Constraints: texts that obey a grammar or a schema. ----------------------------------------------------------
+
+   A constraint says which bytes may follow a text. It is compiled once into memory of the caller's, is read-only after
+   that, and serves any number of texts and threads; it holds no pointers, so its specdec_constraint_bytes may be copied
+   (8-byte aligned). Each text has a state of its own, which may be copied. Whatever is allowed can be brought to an
+   end: there are no dead ends. A text nests at most 48 deep. */
+typedef struct specdec_constraint specdec_constraint;
+typedef struct specdec_constraint_state specdec_constraint_state;
+typedef struct specdec_token_trie specdec_token_trie;
+
+typedef enum specdec_constraint_kind {
+    SPECDEC_CONSTRAINT_JSON,    /* any JSON value; no text */
+    SPECDEC_CONSTRAINT_SCHEMA,  /* a JSON schema (2020-12, also as older ones write it): see docs/manual.md */
+    SPECDEC_CONSTRAINT_GBNF,    /* a grammar as llama.cpp has them, whose first rule is root */
+    SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
+    SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
+    SPECDEC_CONSTRAINT_KINDS
+} specdec_constraint_kind;
+
+/* What a constraint is made from. It is read by the call alone. */
+typedef struct specdec_constraint_source {
+    specdec_constraint_kind kind;
+    const char *text;           /* the schema, grammar or expression, */
+    size_t length;              /* of so many bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
+    const char *const *choices; /* (choice_count) texts to choose from */
+    int choice_count;
+    int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
+} specdec_constraint_source;
+
+/* Bytes to compile in, enough for all but what is strange; specdec_constraint_bytes are needed afterwards. More may be
+   given: specdec_constraint_init says ERROR_MEMORY where less than all is too little. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_constraint_needed(const specdec_constraint_source *source, size_t *bytes,
+                                                     specdec_error *error);
+
+/* Compiles. The work is bounded, whatever the text is. Errors: ARGUMENT, MEMORY; FORMAT: the text is not what it should
+   be, or nothing can match it; UNSUPPORTED: it asks for what cannot be done. The words name line and column, or the
+   schema's keyword and its path. */
+SPECDEC_DEF specdec_result specdec_constraint_init(const specdec_constraint **constraint,
+                                                   const specdec_constraint_source *source, void *memory, size_t bytes,
+                                                   specdec_error *error);
+
+/* Bytes that a constraint takes, from where it begins; and a number that differs between constraints. */
+SPECDEC_DEF size_t specdec_constraint_bytes(const specdec_constraint *constraint);
+SPECDEC_DEF uint64_t specdec_constraint_hash(const specdec_constraint *constraint);
+
+/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is
+   as good. NULL when that is too small. */
+SPECDEC_DEF size_t specdec_constraint_state_bytes(const specdec_constraint *constraint);
+SPECDEC_DEF specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory,
+                                                               size_t bytes);
+
+/* Adds bytes to the text. Returns how many of them were taken: the one behind those may not stand there. */
+SPECDEC_DEF size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_constraint_state *state,
+                                              const void *bytes, size_t count);
+
+/* May these bytes follow? The state stays. */
+SPECDEC_DEF int specdec_constraint_allows(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                          const void *bytes, size_t count);
+
+/* Is the text whole, so that it may end here? More may be allowed to follow. */
+SPECDEC_DEF int specdec_constraint_complete(const specdec_constraint *constraint,
+                                            const specdec_constraint_state *state);
+
+/* Which bytes may follow: bit byte % 32 of mask[byte / 32]. Returns how many they are. */
+SPECDEC_DEF int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                        uint32_t mask[8]);
+
+/* Bytes that must follow, since the text is not whole and nothing else may: at most room of them. Returns how many. */
+SPECDEC_DEF size_t specdec_constraint_forced(const specdec_constraint *constraint,
+                                             const specdec_constraint_state *state, void *bytes, size_t room);
+
+/* The tokens of a vocabulary in the order of their bytes, for masks: made once a model. The memory must stay. Errors:
+   ARGUMENT, MEMORY. */
+SPECDEC_DEF specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model,
+                                                   void *memory, size_t bytes, specdec_error *error);
+
+/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where
+   it is whole. Control tokens and those without bytes may not, nor those above 255 bytes. Needs memory of
+   specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
+SPECDEC_DEF size_t specdec_constraint_mask_memory(const specdec_constraint *constraint);
+SPECDEC_DEF int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                        const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes);
+
+/* May this token follow? As its bit in the mask, without the others. */
+SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                         const specdec_token_trie *trie, int32_t token);
 
 /* ---- Files and types: what GGUF files hold, and number formats, without an engine. ------------------------------- */
 

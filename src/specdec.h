@@ -97,12 +97,14 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words stages lookup load merge tokenize decode stop template template_run chat
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop template template_run chat
+     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
-     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions fields save enter
+     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
+         fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
      >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
@@ -150,6 +152,7 @@
 #include "model/gguf.h"
 #include "text/vocabulary.h"
 #include "text/unicode.h"
+#include "text/json.h"
 #include "text/words.h"
 #include "text/stages.h"
 #include "text/lookup.h"
@@ -161,6 +164,19 @@
 #include "text/template.h"
 #include "text/template_run.h"
 #include "text/chat.h"
+#include "constraint/automaton.h"
+#include "constraint/build.h"
+#include "constraint/expression.h"
+#include "constraint/finish.h"
+#include "constraint/gbnf.h"
+#include "constraint/strings.h"
+#include "constraint/numbers.h"
+#include "constraint/schema.h"
+#include "constraint/values.h"
+#include "constraint/objects.h"
+#include "constraint/compile.h"
+#include "constraint/trie.h"
+#include "constraint/mask.h"
 #include "model/mixing.h"
 #include "model/model.h"
 #include "model/parts.h"
@@ -227,6 +243,7 @@
 #include "engine/api.h"
 #include "engine/api_model.h"
 #include "engine/api_functions.h"
+#include "engine/api_constraint.h"
 #include "engine/fields.h"
 #include "engine/save.h"
 #include "engine/enter.h"

@@ -158,6 +158,13 @@
 #define SPECDEC__NGRAMS 1
 #endif
 
+/* Whether constraints are there. */
+#ifdef SPECDEC_NO_CONSTRAINTS
+#define SPECDEC__CONSTRAINTS 0
+#else
+#define SPECDEC__CONSTRAINTS 1
+#endif
+
 /* Whether mixtures of experts are there. */
 #ifdef SPECDEC_NO_EXPERTS
 #define SPECDEC__EXPERTS 0

@@ -1,0 +1,647 @@
+/* =====================================================================================================================
+ * >>constraint/automaton: a constraint as a pushdown automaton over bytes, and the states of texts in it.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+
+/* A constraint is a set of rules. The states of a rule are records in one array of 32-bit words, named by their place
+   in it, 0: none. Within a rule bytes lead to at most one state; where a state calls rules, or several alternatives go
+   on side by side, a text has several threads. A thread is a state and a node of a stack; nodes are shared.
+
+   A record begins with its header: kind, flags, need, count of edges, kinds of bytes. Words by kind, behind it:
+   PLAIN         count of calls; edges {low | high << 8, target}; calls {rule, state behind it, 0: that of the caller}
+   KEY           object; first leaf below | leaves << 16; state of keys that are not listed, or 0; edges
+   SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: none of those that are listed
+   OBJECT, AFTER_MEMBER                      object
+   ARRAY, AFTER_ITEM, BEFORE_ITEM            array
+   REPEAT, AFTER_REPEAT                      body's state; at least; at most (UINT32_MAX: any number); the state AFTER
+   An object's OTHER is a SET, or where only some keys are welcome, the state that reads them.
+   States AFTER_... go on with the node that led to them: it holds a counter. */
+enum {
+    SPECDEC__VERTEX_PLAIN, SPECDEC__VERTEX_KEY, SPECDEC__VERTEX_SET, SPECDEC__VERTEX_OBJECT,
+    SPECDEC__VERTEX_AFTER_MEMBER,
+    SPECDEC__VERTEX_ARRAY, SPECDEC__VERTEX_AFTER_ITEM, SPECDEC__VERTEX_BEFORE_ITEM, SPECDEC__VERTEX_REPEAT,
+    SPECDEC__VERTEX_AFTER_REPEAT
+};
+
+#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end here */
+#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
+#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
+                                     front of all these: an edge for the quote, perhaps, and one call */
+#define SPECDEC__VERTEX_KIND(header) ((header) & 15u)
+/* Levels of the stack that it takes to end; 255: it cannot. */
+#define SPECDEC__VERTEX_NEED(header) ((header) >> 8 & 255u)
+#define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
+
+/* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
+   ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+#define SPECDEC__LIVE(header) ((header) >> 25)
+#define SPECDEC__LIVE_SHIFT 25
+#define SPECDEC__LIVE_BYTES 40
+#define SPECDEC__KINDS_PLAIN 127u /* all but the last */
+#define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
+#define SPECDEC__KIND_OTHER 128u
+
+/* The kind of an ASCII character. */
+SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
+{
+    if (byte >= 'a' && byte <= 'z')
+        return 1;
+    if (byte >= 'A' && byte <= 'Z')
+        return 2;
+    if (byte >= '0' && byte <= '9')
+        return 4;
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte > 0x7f)
+        return SPECDEC__KIND_OTHER;
+    return byte == '_' ? 8 : byte == '-' ? 16 : 32;
+}
+
+/* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
+   (leaves) properties in the order of the tree of keys. */
+enum {
+    SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
+    SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS, SPECDEC__OBJECT_WORDS
+};
+#define SPECDEC__OBJECT_KEEP UINT32_MAX
+
+/* Words of an array: behind these, (count + 1) rules of items; the last one for all others, UINT32_MAX: there are none.
+   */
+enum {
+    SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
+    SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
+};
+
+enum {
+    SPECDEC__THREADS = 32,      /* of a state, at most: alternatives behind those are dropped */
+    SPECDEC__STACK_NODES = 64,  /* of a state */
+    SPECDEC__STACK_NEW = 32,    /* that one byte may make */
+    SPECDEC__STACK_HEIGHT = 48, /* how deep a text may nest */
+    SPECDEC__STEP_ITEMS = 64    /* states that one byte may visit */
+};
+
+typedef struct specdec__rule {
+    uint32_t start, need; /* need: as in headers */
+    uint32_t first[8];    /* (256 bits) bytes that it may begin with */
+} specdec__rule;
+
+struct specdec_constraint {
+    uint64_t magic, hash; /* hash: of all words */
+    size_t bytes;
+    uint32_t rules, words, root;
+    uint32_t free_space;  /* white space between the tokens of JSON is free */
+};
+
+typedef struct specdec__thread {
+    uint32_t state, node; /* node 0: the bottom of the stack */
+} specdec__thread;
+
+/* A level of a stack. */
+typedef struct specdec__stack_node {
+    uint32_t back;    /* the state that a rule comes back to */
+    uint32_t counter; /* of repetitions or items; of an object: next property | members << 16 */
+    uint16_t parent, height;
+} specdec__stack_node;
+
+/* Where a text stands. A copy of it is as good. */
+struct specdec_constraint_state {
+    uint16_t threads, nodes; /* nodes[0] is never used */
+    uint32_t dropped;        /* alternatives were */
+    specdec__thread thread[SPECDEC__THREADS];
+    specdec__stack_node node[SPECDEC__STACK_NODES];
+};
+
+/* What a step works with: nodes of a state, and behind them new ones. */
+typedef struct specdec__machine {
+    const specdec_constraint *constraint;
+    const uint32_t *words;
+    const specdec__rule *rules;
+    const specdec__stack_node *old;
+    specdec__stack_node *fresh;
+    specdec__thread *out, *items; /* items: (SPECDEC__STEP_ITEMS) */
+    uint32_t old_count, fresh_count, fresh_from, fresh_room; /* fresh_from: nodes below belong to earlier steps */
+    uint32_t out_count, item_count;
+    uint32_t dropped;
+} specdec__machine;
+
+SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
+{
+    return (const specdec__rule *)(const void *)(c + 1);
+}
+
+SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
+{
+    return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rules);
+}
+
+SPECDEC__INLINE const specdec__stack_node *specdec__machine_node(const specdec__machine *m, uint32_t node)
+{
+    return node < m->old_count ? &m->old[node] : &m->fresh[node - m->old_count];
+}
+
+SPECDEC__INLINE uint32_t specdec__machine_height(const specdec__machine *m, uint32_t node)
+{
+    return node ? specdec__machine_node(m, node)->height : 0;
+}
+
+/* A node on top of parent; UINT32_MAX: there is no room. Nodes of one step that are equal are one. */
+static uint32_t specdec__machine_push(specdec__machine *m, uint32_t back, uint32_t counter, uint32_t parent)
+{
+    const uint32_t height = specdec__machine_height(m, parent) + 1;
+    specdec__stack_node *node;
+    uint32_t i;
+
+    for (i = m->fresh_from; i < m->fresh_count; i++)
+        if (m->fresh[i].back == back && m->fresh[i].counter == counter && m->fresh[i].parent == parent)
+            return m->old_count + i;
+    if (height > SPECDEC__STACK_HEIGHT || m->fresh_count - m->fresh_from == SPECDEC__STACK_NEW ||
+        m->fresh_count == m->fresh_room) {
+        m->dropped = 1;
+        return UINT32_MAX;
+    }
+    node = &m->fresh[m->fresh_count];
+    node->back = back;
+    node->counter = counter;
+    node->parent = (uint16_t)parent;
+    node->height = (uint16_t)height;
+    return m->old_count + m->fresh_count++;
+}
+
+/* Notes that a step visits a state, which it has not read its byte in. */
+static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t node)
+{
+    uint32_t i;
+
+    if (node == UINT32_MAX)
+        return;
+    for (i = 0; i < m->item_count; i++)
+        if (m->items[i].state == state && m->items[i].node == node)
+            return;
+    if (m->item_count == SPECDEC__STEP_ITEMS) {
+        m->dropped = 1;
+        return;
+    }
+    m->items[m->item_count].state = state;
+    m->items[m->item_count++].node = node;
+}
+
+/* Does a state go on with the node that led to it? */
+SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
+{
+    const uint32_t kind = SPECDEC__VERTEX_KIND(header);
+
+    return kind == SPECDEC__VERTEX_AFTER_MEMBER || kind == SPECDEC__VERTEX_AFTER_ITEM ||
+           kind == SPECDEC__VERTEX_AFTER_REPEAT;
+}
+
+/* Is a rule over in this state, whatever follows? */
+SPECDEC__INLINE int specdec__vertex_over(const uint32_t *record)
+{
+    return (record[0] & ~(255u << 8)) == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !record[1];
+}
+
+/* Do only bytes lead on from this state? */
+SPECDEC__INLINE int specdec__vertex_alone(const uint32_t *record)
+{
+    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
+           !(record[0] & SPECDEC__VERTEX_FINAL);
+}
+
+/* A thread behind the byte of a step, unless the stack is too high for it to end. */
+static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_t node)
+{
+    uint32_t i;
+
+    if (specdec__machine_height(m, node) + SPECDEC__VERTEX_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+        return;
+    while (node && specdec__vertex_over(m->words + state)) {
+        const specdec__stack_node *top = specdec__machine_node(m, node);
+
+        state = top->back;
+        node = specdec__vertex_keeps(m->words[state]) ? node : top->parent;
+    }
+    for (i = 0; i < m->out_count; i++)
+        if (m->out[i].state == state && m->out[i].node == node)
+            return;
+    if (m->out_count == SPECDEC__THREADS) {
+        m->dropped = 1;
+        return;
+    }
+    m->out[m->out_count].state = state;
+    m->out[m->out_count++].node = node;
+}
+
+/* The end of a rule: what called it goes on. Returns 0 when nothing did. */
+static int specdec__machine_return(specdec__machine *m, uint32_t node)
+{
+    const specdec__stack_node *top;
+
+    if (!node)
+        return 0;
+    top = specdec__machine_node(m, node);
+    specdec__machine_visit(m, top->back, specdec__vertex_keeps(m->words[top->back]) ? node : top->parent);
+    return 1;
+}
+
+/* The edge of this byte among so many, in order; NULL: there is none. */
+SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
+{
+    while (count > 4) { /* the last edge whose low is not above the byte is the upper half's, or not */
+        const uint32_t half = count / 2;
+
+        if ((edge[2 * half] & 255) <= byte) {
+            edge += 2 * half;
+            count -= half;
+        } else {
+            count = half;
+        }
+    }
+    for (; count; count--, edge += 2)
+        if (byte >= (edge[0] & 255) && byte <= edge[0] >> 8)
+            return edge;
+    return NULL;
+}
+
+/* May this property be the next one, by the counter of an object's node? The stack must have room for its value. */
+static int specdec__object_takes(const specdec__machine *m, const uint32_t *object, uint32_t property, uint32_t counter,
+                                 uint32_t height)
+{
+    const uint32_t count = object[SPECDEC__OBJECT_COUNT], next = counter & 0xffff, seen = counter >> 16;
+    const uint32_t *first = object + SPECDEC__OBJECT_WORDS, *states = first + count + 1;
+
+    if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
+        return 0;
+    if (height + SPECDEC__VERTEX_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+        return 0;
+    if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
+        return 0;
+    if (object[SPECDEC__OBJECT_COUNTS]) { /* so many members must follow: those required have room below the most */
+        uint32_t i, required = 0;
+
+        for (i = property + 1; i < count && first[i] < count; i = first[i] + 1)
+            required++;
+        if (seen + 1 + required > object[SPECDEC__OBJECT_MOST])
+            return 0;
+    }
+    return 1;
+}
+
+/* May a key follow that is not listed? */
+static int specdec__object_takes_other(const specdec__machine *m, const uint32_t *object, uint32_t counter,
+                                       uint32_t height)
+{
+    const uint32_t count = object[SPECDEC__OBJECT_COUNT], other = object[SPECDEC__OBJECT_OTHER];
+    uint32_t need;
+
+    if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
+        counter >> 16 >= object[SPECDEC__OBJECT_MOST])
+        return 0;
+    need = SPECDEC__VERTEX_NEED(m->words[other]);
+    return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
+}
+
+/* May the key of the next member be, or begin as, what led to this KEY state? */
+static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint32_t node)
+{
+    const uint32_t *record = m->words + key, *object = m->words + record[1];
+    const uint32_t counter = node ? specdec__machine_node(m, node)->counter : 0;
+    const uint32_t height = specdec__machine_height(m, node);
+    const uint32_t first = SPECDEC__OBJECT_WORDS + 2 * object[SPECDEC__OBJECT_COUNT] + 1 + (record[2] & 0xffff);
+    const uint32_t *leaves = object + first;
+    uint32_t i, count = record[2] >> 16;
+
+    for (i = 0; i < count; i++)
+        if (specdec__object_takes(m, object, leaves[i], counter, height))
+            return 1;
+    return record[3] && height + SPECDEC__VERTEX_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+           specdec__object_takes_other(m, object, counter, height);
+}
+
+/* The states behind a key's bytes: along the tree of listed keys, or away from it. */
+static void specdec__machine_key(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+{
+    const uint32_t *record = m->words + at->state, *object = m->words + record[1];
+    const specdec__stack_node *node = specdec__machine_node(m, at->node);
+    const uint32_t *edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), byte);
+
+    if (edge) {
+        const uint32_t target = edge[1], *to = m->words + target;
+
+        if (SPECDEC__VERTEX_KIND(to[0]) == SPECDEC__VERTEX_KEY
+                ? specdec__object_has_key(m, target, at->node)
+                : specdec__object_takes(m, object, to[2] - 1, node->counter, node->height))
+            specdec__machine_arrive(m, target, at->node);
+    } else if (record[3] && specdec__object_takes_other(m, object, node->counter, node->height)) {
+        const uint32_t other = object[SPECDEC__OBJECT_OTHER];
+
+        /* Where all keys are welcome, the states of all strings read them, which must come back here. */
+        if (SPECDEC__VERTEX_KIND(m->words[other]) == SPECDEC__VERTEX_SET)
+            specdec__machine_visit(m, record[3], specdec__machine_push(m, other, 0, at->node));
+        else
+            specdec__machine_visit(m, record[3], at->node);
+    }
+}
+
+/* Whether JSON's white space may stand here. */
+SPECDEC__INLINE int specdec__machine_space(const specdec__machine *m, uint32_t byte)
+{
+    return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
+}
+
+static void specdec__machine_object(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+{
+    const uint32_t *record = m->words + at->state, *object = m->words + record[1];
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_OBJECT;
+    const uint32_t keys = object[SPECDEC__OBJECT_KEYS];
+    uint32_t node = at->node, counter;
+
+    if (specdec__machine_space(m, byte)) {
+        specdec__machine_arrive(m, at->state, node);
+        return;
+    }
+    if (byte != '}' && byte != (begins ? '"' : ','))
+        return;
+    counter = begins ? 0 : specdec__machine_node(m, node)->counter;
+    if (byte == '}') {
+        if (object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] == object[SPECDEC__OBJECT_COUNT] &&
+            counter >> 16 >= object[SPECDEC__OBJECT_LEAST])
+            specdec__machine_arrive(m, object[SPECDEC__OBJECT_END],
+                                    begins ? node : specdec__machine_node(m, node)->parent);
+        return;
+    }
+    if (begins && (node = specdec__machine_push(m, object[SPECDEC__OBJECT_AFTER], 0, node)) == UINT32_MAX)
+        return;
+    if (specdec__object_has_key(m, keys, node))
+        specdec__machine_arrive(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
+}
+
+/* The rule of item i of an array; UINT32_MAX: there is none. */
+SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
+{
+    const uint32_t count = array[SPECDEC__ARRAY_COUNT];
+
+    return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
+}
+
+static void specdec__machine_array(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+{
+    const uint32_t *record = m->words + at->state, *array = m->words + record[1];
+    const uint32_t kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t items = kind == SPECDEC__VERTEX_ARRAY ? 0 : specdec__machine_node(m, at->node)->counter;
+    const uint32_t parent = kind == SPECDEC__VERTEX_ARRAY ? at->node : specdec__machine_node(m, at->node)->parent;
+    const uint32_t rule = specdec__array_rule(array, items);
+    const uint32_t height = specdec__machine_height(m, parent) + 1;
+    const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
+
+    if (specdec__machine_space(m, byte)) {
+        specdec__machine_arrive(m, at->state, at->node);
+        return;
+    }
+    if (byte == ']' && kind != SPECDEC__VERTEX_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
+        specdec__machine_arrive(m, array[SPECDEC__ARRAY_END], parent);
+    if (kind == SPECDEC__VERTEX_AFTER_ITEM) {
+        if (byte == ',' && room)
+            specdec__machine_arrive(m, array[SPECDEC__ARRAY_BEFORE], at->node);
+    } else if (room && m->rules[rule].first[byte >> 5] >> (byte & 31) & 1) {
+        const uint32_t more = items < array[SPECDEC__ARRAY_CAP] ? items + 1 : items;
+
+        specdec__machine_visit(m, m->rules[rule].start,
+                               specdec__machine_push(m, array[SPECDEC__ARRAY_AFTER], more, parent));
+    }
+}
+
+/* A repetition, begun or behind one of its bodies: one more, or its end. */
+static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *at)
+{
+    const uint32_t *record = m->words + at->state;
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_REPEAT;
+    const uint32_t done = begins ? 0 : specdec__machine_node(m, at->node)->counter;
+    const uint32_t parent = begins ? at->node : specdec__machine_node(m, at->node)->parent;
+    const uint32_t after = record[4];
+
+    if (done < record[3]) { /* a counter beyond the least does not matter where there is no most */
+        const uint32_t more = record[3] == UINT32_MAX && done >= record[2] ? done : done + 1;
+
+        specdec__machine_visit(m, record[1], specdec__machine_push(m, after, more, parent));
+    }
+    if (done >= record[2])
+        specdec__machine_return(m, parent);
+}
+
+static void specdec__machine_plain(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+{
+    const uint32_t *record = m->words + at->state, edges = SPECDEC__VERTEX_EDGES(record[0]);
+    const uint32_t *edge = specdec__vertex_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
+    uint32_t i;
+
+    if (edge)
+        specdec__machine_arrive(m, edge[1], at->node);
+    for (i = 0; i < record[1]; i++, call += 2) {
+        const specdec__rule *rule = &m->rules[call[0]];
+        uint32_t height;
+
+        if (!(rule->first[byte >> 5] >> (byte & 31) & 1))
+            continue;
+        height = specdec__machine_height(m, at->node);
+        if (!call[1])
+            specdec__machine_visit(m, rule->start, at->node);
+        else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
+                 height + SPECDEC__VERTEX_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+            specdec__machine_visit(m, rule->start, specdec__machine_push(m, call[1], 0, at->node));
+    }
+    if (record[0] & SPECDEC__VERTEX_FINAL)
+        specdec__machine_return(m, at->node);
+}
+
+/* A member's key was read: its object's node counts it. */
+static void specdec__machine_set(specdec__machine *m, const specdec__thread *at)
+{
+    const uint32_t *record = m->words + at->state;
+    const specdec__stack_node *node = specdec__machine_node(m, at->node);
+    const uint32_t *object = m->words + m->words[node->back + 1];
+    uint32_t index = record[2] == SPECDEC__OBJECT_KEEP ? object[SPECDEC__OBJECT_COUNT] : record[2];
+    uint32_t seen = node->counter >> 16;
+
+    if (object[SPECDEC__OBJECT_COUNTS] && seen < 0xffff)
+        seen++;
+    specdec__machine_visit(m, record[1], specdec__machine_push(m, node->back, index | seen << 16, node->parent));
+}
+
+/* All threads behind a byte, into m->out. */
+static void specdec__machine_step(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t byte)
+{
+    uint32_t i;
+
+    m->out_count = m->item_count = 0;
+    m->fresh_from = m->fresh_count;
+    for (i = 0; i < count; i++)
+        specdec__machine_visit(m, threads[i].state, threads[i].node);
+    for (i = 0; i < m->item_count; i++) {
+        const specdec__thread at = m->items[i];
+
+        switch (SPECDEC__VERTEX_KIND(m->words[at.state])) {
+        case SPECDEC__VERTEX_PLAIN: specdec__machine_plain(m, &at, byte); break;
+        case SPECDEC__VERTEX_KEY: specdec__machine_key(m, &at, byte); break;
+        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
+        case SPECDEC__VERTEX_OBJECT: case SPECDEC__VERTEX_AFTER_MEMBER: specdec__machine_object(m, &at, byte); break;
+        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        default: specdec__machine_array(m, &at, byte);
+        }
+    }
+}
+
+/* Marks the nodes that threads lead to. Returns how many there are; live: (old_count + fresh_count) */
+static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__thread *threads, uint32_t count,
+                                      unsigned char *live)
+{
+    uint32_t i, node, marked = 0;
+
+    memset(live, 0, m->old_count + m->fresh_count);
+    for (i = 0; i < count; i++)
+        for (node = threads[i].node; node && !live[node]; node = specdec__machine_node(m, node)->parent) {
+            live[node] = 1;
+            marked++;
+        }
+    return marked;
+}
+
+/* Drops threads until their nodes fit into a state. */
+static void specdec__machine_fit(specdec__machine *m, unsigned char *live)
+{
+    while (specdec__machine_mark(m, m->out, m->out_count, live) >= SPECDEC__STACK_NODES) {
+        m->out_count--;
+        m->dropped = 1;
+    }
+}
+
+/* Puts the machine's threads and the nodes that they lead to into a state; old nodes may be those of that state. */
+static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state *state)
+{
+    unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
+    uint16_t place[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
+    uint32_t i, kept = 1;
+
+    if (m->fresh_count || m->old_count > 1) {
+        specdec__machine_fit(m, live);
+        place[0] = 0;
+        for (i = 1; i < m->old_count + m->fresh_count; i++) {
+            specdec__stack_node node;
+
+            if (!live[i])
+                continue;
+            node = *specdec__machine_node(m, i);
+            node.parent = place[node.parent];
+            place[i] = (uint16_t)kept;
+            state->node[kept++] = node;
+        }
+        for (i = 0; i < m->out_count; i++)
+            m->out[i].node = place[m->out[i].node];
+    }
+    memcpy(state->thread, m->out, m->out_count * sizeof *m->out);
+    state->threads = (uint16_t)m->out_count;
+    state->nodes = (uint16_t)kept;
+    state->dropped |= m->dropped;
+}
+
+static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c,
+                                   const specdec_constraint_state *state)
+{
+    memset(m, 0, sizeof *m);
+    m->constraint = c;
+    m->words = specdec__constraint_words(c);
+    m->rules = specdec__constraint_rules(c);
+    m->old = state->node;
+    m->old_count = state->nodes;
+}
+
+/* Is the text of this state whole? */
+static int specdec__vertex_complete(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+    uint32_t i;
+
+    specdec__machine_begin(&m, c, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.items = items;
+    for (i = 0; i < state->threads; i++)
+        specdec__machine_visit(&m, state->thread[i].state, state->thread[i].node);
+    for (i = 0; i < m.item_count; i++) {
+        const specdec__thread at = items[i];
+        const uint32_t *record = m.words + at.state, kind = SPECDEC__VERTEX_KIND(record[0]);
+
+        if (kind == SPECDEC__VERTEX_PLAIN && record[0] & SPECDEC__VERTEX_FINAL && !specdec__machine_return(&m, at.node))
+            return 1;
+        if (kind == SPECDEC__VERTEX_AFTER_REPEAT && m.old[at.node].counter >= record[2] &&
+            !specdec__machine_return(&m, m.old[at.node].parent))
+            return 1;
+        if (kind == SPECDEC__VERTEX_REPEAT && !record[2] && !specdec__machine_return(&m, at.node))
+            return 1;
+    }
+    return 0;
+}
+
+/* Reads a byte. Returns 0, and changes nothing, when it may not follow. */
+static int specdec__vertex_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread out[SPECDEC__THREADS], items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+
+    if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
+        const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
+
+        if (specdec__vertex_alone(record)) {
+            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+            const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
+
+            if (!edge || height + SPECDEC__VERTEX_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+                return 0;
+            if (!node || !specdec__vertex_over(words + edge[1])) {
+                state->thread[0].state = edge[1];
+                return 1;
+            }
+        }
+    }
+    specdec__machine_begin(&m, c, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.out = out;
+    m.items = items;
+    specdec__machine_step(&m, state->thread, state->threads, byte);
+    if (!m.out_count)
+        return 0;
+    specdec__machine_keep(&m, state);
+    return 1;
+}
+
+static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, specdec_constraint_state *state)
+{
+    memset(state, 0, sizeof *state);
+    state->threads = state->nodes = 1;
+    state->thread[0].state = specdec__constraint_rules(c)[c->root].start;
+}
+
+/* Adds the bytes that threads may read in this state to a set of 256 bits: perhaps more of them than are taken. */
+static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
+{
+    const uint32_t *record = m->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    uint32_t i, j, at = kind == SPECDEC__VERTEX_KEY ? 4 : 2;
+
+    if (kind == SPECDEC__VERTEX_PLAIN || kind == SPECDEC__VERTEX_KEY) {
+        for (i = 0; i < edges; i++, at += 2)
+            for (j = record[at] & 255; j <= record[at] >> 8; j++)
+                set[j >> 5] |= 1u << (j & 31);
+        for (i = 0; kind == SPECDEC__VERTEX_PLAIN && i < record[1]; i++, at += 2)
+            for (j = 0; j < 8; j++)
+                set[j] |= m->rules[record[at]].first[j];
+        if (kind == SPECDEC__VERTEX_KEY && record[3])
+            specdec__vertex_first(m, record[3], set); /* a PLAIN one */
+    } else {
+        for (j = 0; j < 8; j++)
+            set[j] = UINT32_MAX;
+    }
+}

@@ -1,0 +1,155 @@
+/* =====================================================================================================================
+ * >>constraint/compile: constraints from all their sources, and the words of errors.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/json.h"
+#include "automaton.h"
+#include "build.h"
+#include "expression.h"
+#include "finish.h"
+#include "gbnf.h"
+#include "schema.h"
+#include "objects.h"
+
+SPECDEC__FOR_SIZE
+
+/* The whole text is one expression. */
+static void specdec__compile_regex(specdec__build *b, const unsigned char *text, size_t size)
+{
+    specdec__source s;
+    specdec__vector trees;
+    uint32_t rule, tree;
+
+    memset(&s, 0, sizeof s);
+    memset(&trees, 0, sizeof trees);
+    s.text = text;
+    s.size = size;
+    b->repeat_limit = 256;
+    rule = specdec__build_rule(b);
+    specdec__vector_push(b, &trees, 0);
+    tree = specdec__regex_parse(b, &s, &trees, 1);
+    if (b->failed)
+        return;
+    trees.data[rule] = tree;
+    specdec__build_rules(b, &trees);
+    if (!b->failed)
+        specdec__build_finish(b, rule, 0);
+}
+
+/* One of several texts, byte by byte. */
+static void specdec__compile_choices(specdec__build *b, const char *const *choices, int count)
+{
+    uint32_t start, any = UINT32_MAX, at, rule = specdec__build_rule(b);
+    specdec__dfa d;
+    int i;
+
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    for (i = 0; i < count && !b->failed; i++) {
+        size_t k;
+
+        for (at = start, k = strlen(choices[i]); k-- > 0 && !b->failed;)
+            at = specdec__nfa_add(b, SPECDEC__NFA_BYTE | (uint32_t)(unsigned char)choices[i][k] * 0x10100u, at, 0);
+        any = specdec__nfa_either(b, any, at);
+    }
+    if (b->failed || !specdec__dfa_build(b, &d, any))
+        return;
+    at = specdec__emit(b, &d, NULL, NULL);
+    if (b->failed)
+        return;
+    b->rules.data[rule] = at;
+    specdec__build_finish(b, rule, 0);
+}
+
+/* Says where a text is wrong. */
+static specdec_result specdec__compile_place(const specdec__build *b, const unsigned char *text, size_t size,
+                                             specdec_error *error)
+{
+    size_t i, line = 1, column = 1;
+
+    for (i = 0; i < b->at && i < size; i++) {
+        line += text[i] == '\n';
+        column = text[i] == '\n' ? 1 : column + ((text[i] & 0xc0) != 0x80);
+    }
+    return specdec__fail(error, (specdec_result)b->failed, "line %zu, column %zu: %s", line, column, b->why);
+}
+
+/* Says which keyword is wrong, and the path to its schema (RFC 6901). */
+static specdec_result specdec__compile_path(const specdec__schema *s, specdec_error *error)
+{
+    char path[160];
+    size_t used = 0;
+    uint32_t at = 0;
+    const specdec__build *b = s->b;
+
+    path[used++] = '#';
+    while (at < s->bad_node && used < sizeof path - 24) { /* down to the node, name by name */
+        uint32_t child = 0, number = 0;
+
+        while (specdec__schema_each(s, at, &child)) {
+            const uint32_t value = specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT ? child + 1 : child;
+
+            if (specdec__schema_node(s, value)->next > s->bad_node)
+                break;
+            number++;
+        }
+        if (!child)
+            break;
+        path[used++] = '/';
+        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
+            const specdec__bytes raw = specdec__json_raw(&s->j, child);
+            const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
+
+            memcpy(path + used, raw.data + 1, size);
+            used += size;
+            at = child + 1;
+        } else {
+            specdec__writer w = specdec__writer_to(path + used, 12);
+
+            specdec__write_number(&w, number, 0);
+            used += strlen(path + used);
+            at = child;
+        }
+    }
+    path[used] = 0;
+    return specdec__fail(error, (specdec_result)b->failed, "%s%s%s: %s", s->bad_key ? s->bad_key : "the schema",
+                         " at ", path, b->why);
+}
+
+/* Compiles; why it failed is in error. */
+static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
+                                                       void *memory, size_t bytes, specdec_error *error)
+{
+    const unsigned char *text = (const unsigned char *)source->text;
+    const size_t size = !text ? 0 : source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
+    specdec__schema *s = NULL;
+
+    if (specdec__build_begin(b, memory, bytes)) {
+        switch (source->kind) {
+        case SPECDEC_CONSTRAINT_GBNF: specdec__gbnf_build(b, text, size); break;
+        case SPECDEC_CONSTRAINT_REGEX: specdec__compile_regex(b, text, size); break;
+        case SPECDEC_CONSTRAINT_CHOICES: specdec__compile_choices(b, source->choices, source->choice_count); break;
+        default:
+            s = (specdec__schema *)(void *)specdec__build_scratch(b, sizeof *s / 4 + 1);
+            if (s)
+                specdec__schema_compile(s, b, source->kind == SPECDEC_CONSTRAINT_SCHEMA ? text : NULL, size,
+                                        source->compact);
+        }
+    }
+    if (!b->failed)
+        return SPECDEC_OK;
+    if (b->failed == SPECDEC_ERROR_MEMORY)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes are too few to compile this in", bytes);
+    if (s && s->bad_key)
+        return specdec__compile_path(s, error);
+    if (s && (b->at || !s->j.nodes || s->j.failed))
+        return specdec__compile_place(b, text, size, error);
+    if (s && s->bad_node)
+        return specdec__compile_path(s, error);
+    if (text && b->at)
+        return specdec__compile_place(b, text, size, error);
+    return specdec__fail(error, (specdec_result)b->failed, "%s", b->why);
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,514 @@
+/* =====================================================================================================================
+ * >>constraint/mask: which tokens may follow: a walk over the tree of tokens with the threads of a text.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "automaton.h"
+#include "trie.h"
+
+enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_FRESH = 512, SPECDEC__MASK_ALONE = 8 };
+
+/* A node on the way down the tree: its threads, how many nodes the stack had, and where its children end. */
+typedef struct specdec__mask_level {
+    uint32_t end;
+    uint16_t from, count, fresh;
+    unsigned char set, clean; /* set: there is one of bytes that its children may have; clean: all bytes are plain */
+} specdec__mask_level;
+
+/* The memory of a call. */
+typedef struct specdec__mask_walk {
+    specdec__machine m;
+    const specdec_constraint_state *state;
+    const specdec_token_trie *trie;
+    const specdec__trie_tree *tree;
+    uint32_t *mask;
+    uint32_t low, high;   /* plain characters in front of an entry that count */
+    uint32_t threads_most; /* of a step */
+    uint32_t brief;        /* plain tokens of so many bytes were added beforehand */
+    uint32_t sets[4][8];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__thread threads[SPECDEC__MASK_THREADS];
+    specdec__stack_node fresh[SPECDEC__MASK_FRESH];
+    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
+    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the way down */
+    unsigned char live[SPECDEC__STACK_NODES + SPECDEC__MASK_FRESH];
+} specdec__mask_walk;
+
+#define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
+
+/* Adds the bytes that threads may read to a set. */
+static void specdec__machine_next(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t set[8])
+{
+    uint32_t i, j;
+
+    m->item_count = 0;
+    m->fresh_from = m->fresh_count;
+    for (i = 0; i < count; i++)
+        specdec__machine_visit(m, threads[i].state, threads[i].node);
+    for (i = 0; i < m->item_count; i++) {
+        const specdec__thread at = m->items[i];
+        const uint32_t *record = m->words + at.state;
+
+        switch (SPECDEC__VERTEX_KIND(record[0])) {
+        case SPECDEC__VERTEX_PLAIN:
+            specdec__vertex_first(m, at.state, set);
+            if (record[0] & SPECDEC__VERTEX_FINAL)
+                specdec__machine_return(m, at.node);
+            break;
+        case SPECDEC__VERTEX_KEY: specdec__vertex_first(m, at.state, set); break;
+        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
+        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        default:
+            for (j = 0; j < 128; j++)
+                if (j == '"' || j == '}' || j == ',' || j == ']' || (m->constraint->free_space && (j == ' ' || j == 9 ||
+                                                                                            j == 10 || j == 13)))
+                    set[j >> 5] |= 1u << (j & 31);
+            if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY ||
+                SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_BEFORE_ITEM) {
+                const uint32_t items = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY
+                                           ? 0 : specdec__machine_node(m, at.node)->counter;
+                const uint32_t rule = specdec__array_rule(m->words + record[1], items);
+
+                for (j = 0; j < 8 && rule != UINT32_MAX; j++)
+                    set[j] |= m->rules[rule].first[j];
+            }
+        }
+    }
+    m->fresh_count = m->fresh_from;
+}
+
+/* Do these bytes follow? Reads them from a copy of the state. */
+static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
+                                                   const unsigned char *bytes, size_t count)
+{
+    specdec_constraint_state copy = *state;
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        if (!specdec__vertex_advance(c, &copy, bytes[i]))
+            return 0;
+    return 1;
+}
+
+/* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
+static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
+{
+    uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
+
+    for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
+        const uint32_t token = w->tree->tokens[entry], at = w->trie->at[token];
+
+        if (specdec__vertex_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
+            SPECDEC__MASK_SET(w->mask, token);
+    }
+}
+
+/* Entries [from, to) are allowed. */
+SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uint32_t to)
+{
+    for (; from < to; from++) {
+        const uint32_t token = w->tree->tokens[from];
+
+        if (w->tree == &w->trie->all || (w->trie->characters[token] >= w->low && w->trie->characters[token] <= w->high))
+            SPECDEC__MASK_SET(w->mask, token);
+    }
+}
+
+/* Is a thread where bytes of these kinds may follow, as many as height says, whatever they are? */
+SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specdec__thread *at, uint32_t kinds,
+                                       uint32_t height)
+{
+    const uint32_t *record = w->m.words + at->state;
+
+    if (record[0] & SPECDEC__VERTEX_STRING)
+        return !(kinds & SPECDEC__KIND_OTHER);
+    if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN)
+        return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
+    if (!(record[0] & SPECDEC__VERTEX_STRINGS) || SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_AFTER_REPEAT)
+        return 0;
+    return !(kinds & SPECDEC__KIND_OTHER) &&
+           (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
+}
+
+/* A plain character in a string that is counted: one more, as what the machine would do. */
+static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state;
+    const specdec__stack_node node = *specdec__machine_node(m, at->node);
+
+    if (node.counter >= record[3])
+        return 0;
+    m->fresh_from = m->fresh_count;
+    m->out->state = at->state;
+    m->out->node = specdec__machine_push(m, node.back, record[3] == UINT32_MAX && node.counter >= record[2]
+                                                           ? node.counter : node.counter + 1, node.parent);
+    return 1;
+}
+
+/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX:
+   there is no memory. */
+SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
+{
+    const specdec__thread *threads = w->threads + level->from;
+    specdec__machine *m = &w->m;
+
+    m->out = w->threads + level->from + level->count;
+    if (level->count == 1) {
+        const uint32_t *record = m->words + threads->state;
+
+        if (specdec__vertex_alone(record)) {
+            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+
+            if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__VERTEX_NEED(m->words[edge[1]]) >
+                             SPECDEC__STACK_HEIGHT)
+                return 0;
+            if (!threads->node || !specdec__vertex_over(m->words + edge[1])) {
+                m->out->state = edge[1];
+                m->out->node = threads->node;
+                return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
+            }
+        }
+    }
+    if (level->from + level->count + SPECDEC__THREADS > SPECDEC__MASK_THREADS ||
+        m->fresh_count + SPECDEC__STACK_NEW > SPECDEC__MASK_FRESH)
+        return UINT32_MAX;
+    if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+        m->words[threads->state] & SPECDEC__VERTEX_STRINGS &&
+        SPECDEC__VERTEX_KIND(m->words[threads->state]) == SPECDEC__VERTEX_AFTER_REPEAT &&
+        m->old_count + m->fresh_count < SPECDEC__STACK_NODES)
+        return specdec__mask_character(w, threads);
+    specdec__machine_step(m, threads, level->count, byte);
+    if (m->old_count + m->fresh_count > SPECDEC__STACK_NODES)
+        specdec__machine_fit(m, w->live);
+    w->threads_most = m->out_count > w->threads_most ? m->out_count : w->threads_most;
+    return m->out_count;
+}
+
+/* Walks a node's children, from the first one to what follows them, with the threads of level 0. */
+static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
+{
+    const specdec__trie_node *nodes = tree->nodes;
+    specdec__mask_level *level = w->levels;
+    uint32_t depth = 0;
+
+    w->tree = tree;
+    level->end = end;
+    level->fresh = (uint16_t)w->m.fresh_count;
+    level->set = level->clean = 1;
+    memset(w->sets[0], 0, sizeof w->sets[0]);
+    specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[0]);
+    for (;;) {
+        uint32_t byte, next, count, first, k;
+
+        while (i >= level->end) {
+            if (!depth)
+                return;
+            level = &w->levels[--depth];
+        }
+        byte = nodes[i].next_byte & 255;
+        next = nodes[i].next_byte >> 8;
+        first = nodes[i].first_kinds >> 8;
+        if (level->set && !(w->sets[depth][byte >> 5] >> (byte & 31) & 1)) {
+            i = next;
+            continue;
+        }
+        w->m.fresh_count = level->fresh;
+        if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+            w->m.words[w->threads[level->from].state] & SPECDEC__VERTEX_STRING) {
+            w->threads[level->from + 1] = w->threads[level->from];
+            count = 1;
+        } else {
+            count = specdec__mask_step(w, level, byte);
+        }
+        if (count == UINT32_MAX) {
+            specdec__mask_slowly(w, i, next);
+            i = next;
+            continue;
+        }
+        if (!count) {
+            i = next;
+            continue;
+        }
+        for (k = 0; k < count && k < 4; k++)
+            if (specdec__mask_free(w, w->threads + level->from + level->count + k, nodes[i].first_kinds & 255,
+                                   tree->heights[i]))
+                break;
+        if (k < count && k < 4) {
+            const uint32_t *record = w->m.words + w->threads[level->from + level->count + k].state;
+
+            /* What is brief was added beforehand; a state where nothing is live is inside a character. */
+            if (depth + 1 + tree->heights[i] > w->brief || !level->clean || !SPECDEC__LIVE(record[0]) ||
+                (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
+                specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
+            i = next;
+            continue;
+        }
+        specdec__mask_add(w, first, next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
+        if (next == i + 1) {
+            i = next;
+            continue;
+        }
+        w->levels[depth + 1].from = (uint16_t)(level->from + level->count);
+        w->levels[depth + 1].clean = level->clean && (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
+        level = &w->levels[++depth];
+        level->count = (uint16_t)count;
+        level->fresh = (uint16_t)w->m.fresh_count;
+        level->end = next;
+        level->set = 0;
+        if (depth < 4 && next - i > 64) {
+            level->set = 1;
+            memset(w->sets[depth], 0, sizeof w->sets[depth]);
+            if (w->m.fresh_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_FRESH)
+                specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[depth]);
+            else
+                level->set = 0;
+        }
+        i++;
+    }
+}
+
+/* Tokens of so many plain characters at most. */
+static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
+{
+    const specdec_token_trie *t = w->trie;
+    uint32_t i;
+
+    if (most >= SPECDEC__TRIE_LONGEST) {
+        for (i = 0; i < t->words; i++)
+            w->mask[i] |= t->plain[i];
+        return;
+    }
+    for (i = 0; i < t->length_at[most + 1]; i++)
+        SPECDEC__MASK_SET(w->mask, t->by_length[i]);
+}
+
+/* The mask of a thread inside a string that has limits: entries are grouped by the characters in front of them that
+   lead to the same. In front of the first character the stack is made as that one would make it. */
+static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN;
+    const uint32_t after = begins ? m->words[m->rules[call[0]].start + 4] : at->state;
+    const uint32_t least = m->words[after + 2], most = m->words[after + 3];
+    uint32_t p, last = 0, done = 0, parent;
+
+    m->fresh_count = m->fresh_from = 0;
+    if (begins) {
+        parent = specdec__machine_push(m, call[1], 0, at->node);
+        if (parent == UINT32_MAX)
+            return;
+    } else {
+        parent = w->state->node[at->node].parent;
+        done = w->state->node[at->node].counter;
+    }
+    specdec__mask_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
+    for (p = 0; p <= SPECDEC__TRIE_LONGEST && (most == UINT32_MAX || done + p <= most); p = last + 1) {
+        uint32_t any = w->trie->lengths[p];
+
+        last = p;
+        if (done + p >= least &&
+            (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
+            last = SPECDEC__TRIE_LONGEST; /* no limit is near, whatever comes */
+            any = 1;
+        } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
+            last = most - done - w->trie->rest_longest - 1;
+            any = 1;
+        }
+        if (!any)
+            continue;
+        w->low = p;
+        w->high = last;
+        m->fresh_count = m->fresh_from = begins ? 1 : 0;
+        w->threads[0].state = after;
+        w->threads[0].node = specdec__machine_push(m, after, most == UINT32_MAX && done + p > least
+                                                                 ? (done > least ? done : least) : done + p, parent);
+        if (w->threads[0].node == UINT32_MAX)
+            return;
+        w->levels[0].from = 0;
+        w->levels[0].count = 1;
+        specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
+    }
+    m->fresh_count = 0;
+}
+
+/* Walks a tree with these threads. */
+static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread *threads, uint32_t count,
+                                    const specdec__trie_tree *tree)
+{
+    w->low = 0;
+    w->high = SPECDEC__TRIE_LONGEST;
+    w->m.fresh_count = 0;
+    w->levels[0].from = 0;
+    w->levels[0].count = (uint16_t)count;
+    memcpy(w->threads, threads, count * sizeof *threads);
+    specdec__mask_down(w, tree, 1, tree->count);
+}
+
+/* May keys that are not listed follow a KEY state, as in any string? */
+static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thread *at)
+{
+    const specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state, *object = m->words + record[1];
+
+    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_KEY && record[3] &&
+           m->words[record[3]] & SPECDEC__VERTEX_STRING &&
+           SPECDEC__VERTEX_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__VERTEX_SET &&
+           specdec__object_takes_other(m, object, specdec__machine_node(m, at->node)->counter,
+                                       specdec__machine_height(m, at->node));
+}
+
+/* Tokens below a node, and those that end in it, anew: threads[0] is in front of its byte. */
+static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
+{
+    const specdec__trie_tree *tree = &w->trie->all;
+    const uint32_t next = tree->nodes[node].next_byte >> 8, first = tree->nodes[node].first_kinds >> 8;
+    uint32_t entry, count;
+
+    w->tree = tree;
+    for (entry = first; entry < tree->nodes[next].first_kinds >> 8; entry++)
+        w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
+    w->m.fresh_count = 0;
+    w->levels[0].from = 0;
+    w->levels[0].count = 1;
+    count = specdec__mask_step(w, &w->levels[0], tree->nodes[node].next_byte & 255);
+    if (!count)
+        return;
+    memmove(w->threads, w->threads + 1, count * sizeof *w->threads);
+    w->levels[0].count = (uint16_t)count;
+    specdec__mask_add(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_kinds >> 8);
+    if (next > node + 1)
+        specdec__mask_down(w, tree, node + 1, next);
+}
+
+/* The mask of a thread at a key, where others than those that are listed may come, too: that of a string that is such a
+   key, and anew what follows the tree of those that are listed. */
+static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state;
+    const specdec__trie_node *nodes = w->trie->all.nodes;
+    uint32_t i = 1, depth = 0, end = w->trie->all.count;
+
+    specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
+    w->low = 0;
+    w->high = SPECDEC__TRIE_LONGEST;
+    m->fresh_count = m->fresh_from = 0;
+    w->threads[0].state = record[3];
+    w->threads[0].node = specdec__machine_push(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
+    w->levels[0].from = 0;
+    w->levels[0].count = 1;
+    specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
+    w->keys[0] = at->state;
+    w->ends[0] = end;
+    for (;;) { /* along the tree of keys */
+        const uint32_t *edge;
+
+        while (i >= w->ends[depth]) {
+            if (!depth)
+                return;
+            depth--;
+        }
+        record = m->words + w->keys[depth];
+        end = nodes[i].next_byte >> 8;
+        edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), nodes[i].next_byte & 255);
+        if (edge && SPECDEC__VERTEX_KIND(m->words[edge[1]]) == SPECDEC__VERTEX_KEY && end > i + 1 &&
+            specdec__object_has_key(m, edge[1], at->node)) {
+            w->keys[++depth] = edge[1]; /* tokens that end here may follow, as for any string */
+            w->ends[depth] = end;
+            i++;
+            continue;
+        }
+        if (edge) {
+            w->threads[0].state = w->keys[depth];
+            w->threads[0].node = at->node;
+            specdec__mask_again(w, i);
+        }
+        i = end;
+    }
+}
+
+/* All tokens that may follow, but for those that end a text. Threads inside of strings are walked alone: none may be
+   dropped where they are walked together, else that is done. */
+static void specdec__mask_fill(specdec__mask_walk *w)
+{
+    const specdec_constraint_state *state = w->state;
+    specdec__thread others[SPECDEC__THREADS];
+    uint32_t i, count = 0, sum = 0, key = UINT32_MAX;
+
+    if (state->threads <= SPECDEC__MASK_ALONE) {
+        for (i = 0; i < state->threads && key == UINT32_MAX; i++)
+            if (specdec__mask_any_key(w, &state->thread[i]))
+                key = i;
+        w->threads_most = 1;
+        if (key != UINT32_MAX) { /* first, as it takes tokens away, too */
+            specdec__mask_key(w, &state->thread[key]);
+            sum += w->threads_most;
+        }
+        for (i = 0; i < state->threads; i++) {
+            const specdec__thread *at = &state->thread[i];
+            const uint32_t header = w->m.words[at->state];
+
+            if (i == key)
+                continue;
+            w->threads_most = 1;
+            if (header & SPECDEC__VERTEX_STRING) {
+                specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
+                specdec__mask_walk_with(w, at, 1, &w->trie->rest);
+            } else if (header & SPECDEC__VERTEX_STRINGS && SPECDEC__VERTEX_KIND(header) != SPECDEC__VERTEX_REPEAT) {
+                specdec__mask_counted(w, at);
+            } else if (SPECDEC__VERTEX_KIND(header) == SPECDEC__VERTEX_PLAIN &&
+                       SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
+                uint32_t k;
+
+                for (k = 0; k < w->trie->words; k++)
+                    w->mask[k] |= w->trie->brief[k];
+                w->brief = SPECDEC__LIVE_BYTES;
+                specdec__mask_walk_with(w, at, 1, &w->trie->all);
+                w->brief = 0;
+            } else {
+                others[count++] = *at;
+                continue;
+            }
+            sum += w->threads_most;
+        }
+        w->threads_most = 1;
+        if (count)
+            specdec__mask_walk_with(w, others, count, &w->trie->all);
+        sum += w->threads_most;
+        if (!w->m.dropped && sum <= SPECDEC__THREADS)
+            return;
+    }
+    memset(w->mask, 0, (size_t)w->trie->words * 4);
+    specdec__mask_walk_with(w, state->thread, state->threads, &w->trie->all);
+}
+
+/* The mask of a state. memory: sizeof(specdec__mask_walk) */
+static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
+                                               const specdec_token_trie *trie, uint32_t *mask, void *memory)
+{
+    specdec__mask_walk *w = (specdec__mask_walk *)memory;
+    const specdec__vocab *v = trie->vocab;
+    const int complete = specdec__vertex_complete(c, state);
+    int i;
+
+    specdec__machine_begin(&w->m, c, state);
+    w->m.fresh = w->fresh;
+    w->m.fresh_room = SPECDEC__MASK_FRESH;
+    w->m.items = w->items;
+    w->state = state;
+    w->trie = trie;
+    w->mask = mask;
+    w->brief = 0;
+    memset(mask, 0, (size_t)trie->words * 4);
+    specdec__mask_fill(w);
+    for (i = 0; i < v->end_count; i++) {
+        const uint32_t token = (uint32_t)v->ends[i];
+
+        mask[token / 32] &= ~(1u << token % 32);
+        if (complete)
+            SPECDEC__MASK_SET(mask, token);
+    }
+}

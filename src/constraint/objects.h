@@ -1,0 +1,799 @@
+/* =====================================================================================================================
+ * >>constraint/objects: what a shape's facts say of objects; the shapes of a conjunction; schemas as constraints.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/json.h"
+#include "automaton.h"
+#include "build.h"
+#include "expression.h"
+#include "finish.h"
+#include "strings.h"
+#include "numbers.h"
+#include "schema.h"
+#include "values.h"
+
+SPECDEC__FOR_SIZE
+
+enum { SPECDEC__TERMS = 64, SPECDEC__PROPERTIES = 20000 };
+
+/* An object that is being built. */
+typedef struct specdec__members {
+    specdec__vector names;    /* nodes of names, in order; */
+    specdec__vector required; /* (names) not 0: must be there; */
+    specdec__vector texts;    /* (2 * names) place in text, size: as they are spelled, */
+    specdec__vector sorted;   /* (names) in order of bytes */
+    unsigned char *text;
+    size_t text_size;
+    uint32_t patterns;
+    uint32_t pattern_name[SPECDEC__SCHEMA_PATTERNS], pattern_owner[SPECDEC__SCHEMA_PATTERNS];
+    specdec__dfa pattern[SPECDEC__SCHEMA_PATTERNS];
+    specdec__dfa allowed;     /* names that propertyNames allows */
+    int limited;              /* some are not */
+    uint32_t least, most, owner;
+} specdec__members;
+
+/* Is a name among those of an object? Returns 1 + its place. */
+static uint32_t specdec__members_find(specdec__schema *s, const specdec__members *m, uint32_t name)
+{
+    const specdec__json_node *node = specdec__schema_node(s, name);
+    uint32_t i;
+
+    for (i = 0; i < m->names.count && specdec__build_works(s->b, 1); i++) {
+        const specdec__json_node *other = specdec__schema_node(s, m->names.data[i]);
+
+        if (m->names.data[i] == name)
+            return i + 1;
+        if (!node->escaped && !other->escaped) {
+            if (node->to - node->from == other->to - other->from &&
+                memcmp(s->j.text + node->from, s->j.text + other->from, node->to - node->from) == 0)
+                return i + 1;
+        } else if (specdec__json_equal(s, m->names.data[i], name)) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
+{
+    const uint32_t known = specdec__members_find(s, m, name);
+
+    if (s->b->failed)
+        return;
+    if (specdec__schema_node(s, name)->kind != SPECDEC__JSON_STRING) {
+        specdec__schema_fail(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
+        return;
+    }
+    if (known) {
+        m->required.data[known - 1] |= required;
+        return;
+    }
+    if (m->names.count == SPECDEC__PROPERTIES)
+        specdec__schema_fail(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+    specdec__vector_push(s->b, &m->names, name);
+    specdec__vector_push(s->b, &m->required, required);
+}
+
+/* The strings that a schema of names allows. */
+static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
+{
+    uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at = 0;
+    specdec__dfa one;
+    int any = 0;
+
+    if (!specdec__strings_length(s->b, d, 0, UINT32_MAX))
+        return 0;
+    any = 1;
+    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_FALSE)
+        return specdec__schema_listed(s, d, node, 0); /* no string: none */
+    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        return 1;
+    while (specdec__schema_each(s, node, &at) && !s->b->failed) {
+        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+        specdec__fact fact;
+
+        if (!key || key->kind == SPECDEC__KEY_NOTE)
+            continue;
+        fact.kind = key->kind;
+        fact.node = at + 1;
+        fact.owner = node;
+        fact.more = 0;
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_types(s, at + 1) & SPECDEC__TYPE_STRING)
+            continue;
+        if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
+            const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_target(s, node, at + 1) : at + 1;
+
+            if (!s->b->failed && specdec__members_allowed(s, other, &one, depth + 1))
+                specdec__strings_and(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
+        } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
+                   key->kind == SPECDEC__KEY_CONST) {
+            specdec__schema_string_fact(s, &fact, d, &any, length);
+        } else if (key->types & SPECDEC__TYPE_STRING) {
+            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
+                                 "a keyword in it is not supported");
+        }
+    }
+    length[2] = 0;
+    length[3] = UINT32_MAX;
+    specdec__schema_limit(s, d, &any, length, node);
+    return !s->b->failed;
+}
+
+/* Patterns of names of a schema. */
+static void specdec__members_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
+{
+    const uint32_t patterns = specdec__schema_get(s, owner, "patternProperties");
+    uint32_t at = 0;
+
+    while (patterns && specdec__schema_each(s, patterns, &at) && !s->b->failed) {
+        specdec__fact fact;
+        uint32_t tree;
+
+        if (m->patterns == SPECDEC__SCHEMA_PATTERNS) {
+            specdec__schema_fail(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+            return;
+        }
+        fact.kind = SPECDEC__KEY_PATTERN;
+        fact.node = at;
+        fact.owner = owner;
+        fact.more = 0;
+        tree = specdec__schema_expression(s, &fact, 0);
+        m->pattern_name[m->patterns] = at;
+        m->pattern_owner[m->patterns] = owner;
+        if (!s->b->failed && specdec__strings_tree(s->b, &m->pattern[m->patterns], tree))
+            m->patterns++;
+    }
+}
+
+/* Reads all facts about objects. Returns 0 when no object obeys them. */
+static int specdec__members_read(specdec__schema *s, specdec__members *m)
+{
+    specdec__dfa one;
+    uint32_t i, count;
+
+    m->most = UINT32_MAX;
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const uint32_t value = fact.node ? specdec__schema_node(s, fact.node)->kind : 0;
+        uint32_t at = 0, list;
+
+        if (fact.kind >= SPECDEC__KEY_PROPERTIES && fact.kind <= SPECDEC__KEY_NAMES)
+            m->owner = fact.owner;
+        switch (fact.kind) {
+        case SPECDEC__KEY_PROPERTIES:
+            list = specdec__schema_get(s, fact.owner, "properties");
+            while (list && specdec__schema_each(s, list, &at) && !s->b->failed)
+                specdec__members_add(s, m, at, 0);
+            specdec__members_patterns(s, m, fact.owner);
+            break;
+        case SPECDEC__KEY_MIN_PROPERTIES: case SPECDEC__KEY_MAX_PROPERTIES:
+            count = specdec__schema_count(s, &fact);
+            if ((fact.kind == SPECDEC__KEY_MIN_PROPERTIES) != (fact.more != 0))
+                m->least = count + fact.more > m->least ? count + fact.more : m->least;
+            else
+                m->most = count - fact.more < m->most ? count - fact.more : m->most;
+            break;
+        case SPECDEC__KEY_NAMES:
+            if (specdec__members_allowed(s, fact.node, &one, 0))
+                specdec__strings_and(s->b, &m->allowed, &m->limited, &one, 0);
+            break;
+        case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add(s, m, fact.node, 0); break;
+        default: (void)value; break;
+        }
+    }
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* behind those that are listed in order */
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        uint32_t at = 0;
+
+        if (fact.kind == SPECDEC__FACT_PRESENT)
+            specdec__members_add(s, m, fact.node, 1);
+        if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+            while (specdec__schema_each(s, fact.node, &at) && !s->b->failed)
+                specdec__members_add(s, m, at, 1);
+    }
+    return !s->b->failed && m->least <= m->most;
+}
+
+/* Spells all names. */
+static void specdec__members_spell(specdec__schema *s, specdec__members *m)
+{
+    uint32_t i;
+
+    for (i = 0; i < m->names.count && !s->b->failed; i++) {
+        size_t size;
+        unsigned char *text = specdec__schema_spelled(s, m->names.data[i], &size);
+
+        if (!text)
+            return;
+        specdec__vector_push(s->b, &m->texts, (uint32_t)(text - s->b->base));
+        specdec__vector_push(s->b, &m->texts, (uint32_t)size);
+    }
+    m->text = s->b->base;
+}
+
+static int specdec__members_before(const specdec__members *m, uint32_t a, uint32_t c)
+{
+    const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
+    const int order = memcmp(m->text + m->texts.data[2 * a], m->text + m->texts.data[2 * c], one < two ? one : two);
+
+    return order ? order < 0 : one < two;
+}
+
+SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_before)
+
+/* The order of names by their bytes. */
+static void specdec__members_sort(specdec__schema *s, specdec__members *m)
+{
+    uint32_t i, count = m->names.count;
+
+    for (i = 0; i < count; i++)
+        specdec__vector_push(s->b, &m->sorted, i);
+    if (s->b->failed || !specdec__build_works(s->b, count))
+        return;
+    for (i = count / 2; i-- > 0;)
+        specdec__members_sink(m->sorted.data, m, (int)count, (int)i);
+    while (count > 1) {
+        const uint32_t last = m->sorted.data[0];
+
+        m->sorted.data[0] = m->sorted.data[--count];
+        m->sorted.data[count] = last;
+        specdec__members_sink(m->sorted.data, m, (int)count, 0);
+    }
+    /* The heap's root is what comes last: it has filled the list from its end. */
+}
+
+/* The rule of a member: the terms of all schemas that say something of its name. place: of that among the names,
+   UINT32_MAX: it is not listed, and matches these patterns (bits). */
+static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members *m, uint32_t place, uint32_t matched)
+{
+    uint32_t term[SPECDEC__TERMS], count = 0, f, i;
+    const uint32_t name = place == UINT32_MAX ? 0 : m->names.data[place];
+
+    if (name) {
+        const unsigned char *text = m->text + m->texts.data[2 * place];
+        const size_t size = m->texts.data[2 * place + 1];
+
+        for (i = 0; i < m->patterns; i++)
+            if (m->pattern[i].states > 1 && m->pattern[i].label.data[specdec__dfa_walk(&m->pattern[i], 1, text, size)])
+                matched |= 1u << i;
+        if (m->limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
+            return UINT32_MAX;
+    }
+    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, f);
+        uint32_t before = count, other;
+
+        if (count > SPECDEC__TERMS - SPECDEC__SCHEMA_PATTERNS - 2) {
+            specdec__schema_fail(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            break;
+        }
+        if (name && fact.kind == SPECDEC__FACT_ABSENT && specdec__json_equal(s, fact.node, name))
+            return UINT32_MAX;
+        if (name && fact.kind == SPECDEC__FACT_MEMBER && specdec__json_equal(s, fact.node, name))
+            term[count++] = fact.more;
+        if (fact.kind != SPECDEC__KEY_PROPERTIES)
+            continue;
+        other = name ? specdec__schema_named(s, specdec__schema_get(s, fact.owner, "properties"), name) : 0;
+        if (other)
+            term[count++] = other << 1;
+        for (i = 0; i < m->patterns; i++)
+            if (m->pattern_owner[i] == fact.owner && matched >> i & 1)
+                term[count++] = (m->pattern_name[i] + 1) << 1;
+        other = specdec__schema_get(s, fact.owner, "additionalProperties");
+        if (count == before && other)
+            term[count++] = other << 1;
+    }
+    if (s->b->failed)
+        return 0;
+    for (i = 0; i < count; i++)
+        if (specdec__schema_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
+            return UINT32_MAX;
+    return specdec__schema_rule(s, term, count);
+}
+
+/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a
+   state without an end. */
+static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
+{
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN, 2)
+                                               : specdec__schema_value(s, rule, 1);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_SET, 3);
+
+    if (s->b->failed)
+        return 0;
+    s->b->words[state + 1] = before;
+    s->b->words[state + 2] = index;
+    return state;
+}
+
+/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their
+   first byte on. */
+static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, specdec__dfa *d, uint32_t **place)
+{
+    specdec__build *b = s->b;
+    uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
+    specdec__dfa old, listed;
+    int any = 1;
+
+    if (!m->patterns && !m->limited) {
+        const uint32_t rule = specdec__members_rule(s, m, UINT32_MAX, 0);
+
+        *d = s->body;
+        *place = s->body_place;
+        return rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
+    }
+    if (!specdec__strings_length(b, d, 0, UINT32_MAX))
+        return 0;
+    if (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0))
+        return 0;
+    for (i = 0; i < m->names.count && !b->failed; i++) { /* those that are listed are read elsewhere */
+        if (specdec__schema_listed(s, &listed, m->names.data[i], 0))
+            specdec__strings_and(b, d, &any, &listed, 1);
+    }
+    for (i = 0; i < d->states && !b->failed; i++)
+        d->label.data[i] = d->label.data[i] ? 1u << 31 : 0;
+    for (i = 0; i < m->patterns && !b->failed; i++) {
+        for (k = 0; k < m->pattern[i].states; k++)
+            m->pattern[i].label.data[k] = m->pattern[i].label.data[k] ? 1u << i : 0;
+        old = *d;
+        if (!specdec__dfa_product(b, d, &old, &m->pattern[i], SPECDEC__DFA_EITHER))
+            return 0;
+    }
+    for (i = 1; i < d->states && !b->failed; i++) { /* each set of patterns becomes a label of its own */
+        const uint32_t label = d->label.data[i];
+
+        if (!(label >> 31)) {
+            d->label.data[i] = 0;
+            continue;
+        }
+        for (k = 0; k < kinds && matched[k] != (label & 0x7fffffff); k++)
+            ;
+        if (k == 31) {
+            specdec__schema_fail(s, m->owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            return 0;
+        }
+        if (k == kinds) {
+            const uint32_t rule = specdec__members_rule(s, m, UINT32_MAX, label & 0x7fffffff);
+
+            matched[kinds] = label & 0x7fffffff;
+            ends[kinds++] = rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
+            none &= !ends[k];
+        }
+        d->label.data[i] = ends[k] ? 1u << k : 0;
+    }
+    if (b->failed || none || !specdec__dfa_trim(b, d))
+        return 0;
+    return specdec__emit(b, d, ends, place);
+}
+
+/* A node of the tree of keys: byte, first child, next sibling, first leaf, leaves, 1 + the leaf that ends here, its
+   state in the DFA of other keys. */
+enum {
+    SPECDEC__BRANCH_BYTE, SPECDEC__BRANCH_CHILD, SPECDEC__BRANCH_NEXT, SPECDEC__BRANCH_FROM, SPECDEC__BRANCH_COUNT,
+    SPECDEC__BRANCH_END, SPECDEC__BRANCH_OTHER, SPECDEC__BRANCH_PLACE, SPECDEC__BRANCH_WORDS
+};
+
+static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
+                                        uint32_t other)
+{
+    const uint32_t at = specdec__vector_add(s->b, tree, SPECDEC__BRANCH_WORDS);
+
+    if (at == UINT32_MAX)
+        return 0;
+    memset(tree->data + at, 0, SPECDEC__BRANCH_WORDS * 4);
+    tree->data[at + SPECDEC__BRANCH_BYTE] = byte;
+    tree->data[at + SPECDEC__BRANCH_FROM] = from;
+    tree->data[at + SPECDEC__BRANCH_OTHER] = other;
+    return at;
+}
+
+/* The tree of keys. Names come in order, so that a new byte is always behind the last child. */
+static void specdec__members_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
+                                  specdec__vector *tree)
+{
+    uint32_t i, k;
+
+    specdec__members_branch(s, tree, 0, 0, other ? 1 : 0);
+    for (i = 0; i < m->sorted.count && !s->b->failed; i++) {
+        const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
+        const unsigned char *text = m->text + m->texts.data[2 * name];
+        uint32_t at = 0;
+
+        for (k = 0; k <= size && specdec__build_works(s->b, 1); k++) {
+            uint32_t child, last = 0;
+
+            tree->data[at + SPECDEC__BRANCH_COUNT]++;
+            if (k == size) {
+                tree->data[at + SPECDEC__BRANCH_END] = i + 1;
+                break;
+            }
+            child = tree->data[at + SPECDEC__BRANCH_CHILD];
+            for (; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+                last = child;
+            if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
+                const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
+
+                child = specdec__members_branch(s, tree, text[k], i,
+                                                from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                if (s->b->failed)
+                    return;
+                tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
+                last = child;
+            }
+            at = last;
+        }
+    }
+}
+
+/* The KEY states of a tree. sets: (names) states behind each key. Returns the first. */
+static uint32_t specdec__members_states(specdec__schema *s, const specdec__members *m, uint32_t object,
+                                        specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
+{
+    specdec__build *b = s->b;
+    uint32_t at, child;
+
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
+        uint32_t edges = tree->data[at + SPECDEC__BRANCH_END] != 0;
+
+        for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+            edges++;
+        child = specdec__build_state(b, SPECDEC__VERTEX_KEY | edges << 16, 4 + 2 * edges);
+        tree->data[at + SPECDEC__BRANCH_PLACE] = child;
+    }
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
+        uint32_t *node = tree->data + at, *record = b->words + node[SPECDEC__BRANCH_PLACE], *edge = record + 4;
+        uint32_t end = node[SPECDEC__BRANCH_END];
+
+        record[1] = object;
+        record[2] = node[SPECDEC__BRANCH_FROM] | node[SPECDEC__BRANCH_COUNT] << 16;
+        record[3] = place && node[SPECDEC__BRANCH_OTHER] ? place[node[SPECDEC__BRANCH_OTHER]] : 0;
+        for (child = node[SPECDEC__BRANCH_CHILD]; child || end; edge += 2) {
+            if (end && (!child || tree->data[child + SPECDEC__BRANCH_BYTE] > '"')) {
+                edge[0] = '"' | '"' << 8;
+                edge[1] = sets[m->sorted.data[end - 1]];
+                end = 0;
+                continue;
+            }
+            edge[0] = tree->data[child + SPECDEC__BRANCH_BYTE] * 257;
+            edge[1] = tree->data[child + SPECDEC__BRANCH_PLACE];
+            child = tree->data[child + SPECDEC__BRANCH_NEXT];
+        }
+    }
+    return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
+}
+
+/* Objects that obey all facts. */
+static void specdec__schema_objects(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    specdec__members *m = (specdec__members *)(void *)specdec__build_scratch(b, sizeof *m / 4 + 1);
+    specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_scratch(b, sizeof *d / 4 + 1);
+    specdec__vector tree;
+    uint32_t i, count, object, start, after, other, keys, required = 0, *sets, *place = NULL;
+
+    if (!m || !d)
+        return;
+    memset(m, 0, sizeof *m);
+    memset(&tree, 0, sizeof tree);
+    if (!specdec__members_read(s, m))
+        return;
+    specdec__members_spell(s, m);
+    specdec__members_sort(s, m);
+    count = m->names.count;
+    sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
+    object = specdec__build_words(b, SPECDEC__OBJECT_WORDS + 3 * count + 1);
+    start = specdec__build_state(b, SPECDEC__VERTEX_OBJECT, 2);
+    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_MEMBER, 2);
+    for (i = 0; i < count && !b->failed; i++) {
+        const uint32_t rule = specdec__members_rule(s, m, i, 0);
+
+        required += m->required.data[i] != 0;
+        if (rule == UINT32_MAX && m->required.data[i])
+            return; /* what is required is forbidden */
+        sets[i] = specdec__members_set(s, i + 1, rule);
+    }
+    other = specdec__members_other(s, m, d, &place);
+    if (b->failed)
+        return;
+    if (other && m->least > required + 1) {
+        specdec__schema_fail(s, m->owner, "minProperties", SPECDEC_ERROR_UNSUPPORTED,
+                             "names that are free may come twice, and would not count");
+        return;
+    }
+    specdec__members_tree(s, m, other ? d : NULL, &tree);
+    keys = specdec__members_states(s, m, object, &tree, sets, other ? place : NULL);
+    i = specdec__schema_spaced(s, '"', keys);
+    if (b->failed)
+        return;
+    b->words[start + 1] = b->words[after + 1] = object;
+    b->words[object + SPECDEC__OBJECT_COUNT] = count;
+    b->words[object + SPECDEC__OBJECT_LEAST] = m->least > required ? m->least : 0;
+    b->words[object + SPECDEC__OBJECT_MOST] = m->most;
+    b->words[object + SPECDEC__OBJECT_KEYS] = keys;
+    b->words[object + SPECDEC__OBJECT_COMMA] = i;
+    b->words[object + SPECDEC__OBJECT_OTHER] = other;
+    b->words[object + SPECDEC__OBJECT_END] = s->end;
+    b->words[object + SPECDEC__OBJECT_AFTER] = after;
+    b->words[object + SPECDEC__OBJECT_COUNTS] = m->least > required || m->most != UINT32_MAX;
+    for (i = count + 1; i-- > 0;) {
+        uint32_t *first = b->words + object + SPECDEC__OBJECT_WORDS;
+
+        first[i] = i < count ? m->required.data[i] ? i : first[i + 1] : count;
+        if (i < count) {
+            first[count + 1 + i] = b->words[sets[i] + 1];
+            first[2 * count + 1 + i] = m->sorted.data[i];
+        }
+    }
+    specdec__schema_way(s, specdec__schema_byte(s, '{', start));
+}
+
+/* ---- Shapes. */
+
+/* Facts that refuse a type that the shape still has. */
+static void specdec__schema_refuse(specdec__schema *s)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const struct specdec__keyword *key;
+
+        if (fact.kind != SPECDEC__KEY_NEVER)
+            continue;
+        key = specdec__schema_keyword(s, fact.node - 1);
+        if (key && key->types & s->types)
+            specdec__schema_fail(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
+                                 fact.more ? "its opposite is not supported" : "it is not supported");
+    }
+}
+
+/* A shape whose facts are complete: ways to write its values are added to the rule. */
+static void specdec__schema_shape(specdec__schema *s)
+{
+    uint32_t i, at;
+
+    if (++s->shapes > SPECDEC__SCHEMA_SHAPES) {
+        specdec__build_fail(s->b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        return;
+    }
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const int list = fact.kind == SPECDEC__KEY_ENUM;
+
+        if (!list && fact.kind != SPECDEC__KEY_CONST)
+            continue;
+        at = 0;
+        if (fact.more) { /* values that are not to be: of words the types say it, of the rest the rules below */
+            while (!list || specdec__schema_each(s, fact.node, &at)) {
+                const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
+
+                if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
+                    specdec__schema_fail(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
+                                         "the opposite of an array or object is not supported");
+                if (type <= SPECDEC__TYPE_TRUE)
+                    s->types &= ~type;
+                if (!list)
+                    break;
+            }
+            continue;
+        }
+        if (!list && specdec__schema_obeys(s, fact.node))
+            specdec__vector_push(s->b, &s->literals, fact.node);
+        while (list && specdec__schema_each(s, fact.node, &at) && !s->b->failed)
+            if (specdec__schema_obeys(s, at))
+                specdec__vector_push(s->b, &s->literals, at);
+        return;
+    }
+    specdec__schema_refuse(s);
+    s->simple |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
+    if (s->types & SPECDEC__TYPE_NUMBER && !s->b->failed)
+        specdec__schema_numbers(s);
+    if (s->types & SPECDEC__TYPE_STRING && !s->b->failed)
+        specdec__schema_strings(s);
+    if (s->types & SPECDEC__TYPE_ARRAY && !s->b->failed)
+        specdec__schema_arrays(s);
+    if (s->types & SPECDEC__TYPE_OBJECT && !s->b->failed)
+        specdec__schema_objects(s);
+}
+
+/* Takes types away that the facts exclude: objects with a member that is to be there and not to be there. */
+static void specdec__schema_prune(specdec__schema *s)
+{
+    uint32_t i, k;
+
+    if (!(s->types & SPECDEC__TYPE_OBJECT))
+        return;
+    for (i = 0; i < s->facts.count / 4 && specdec__build_works(s->b, 1); i++) {
+        const specdec__fact absent = specdec__schema_at(&s->facts, i);
+
+        for (k = 0; absent.kind == SPECDEC__FACT_ABSENT && k < s->facts.count / 4; k++) {
+            const specdec__fact fact = specdec__schema_at(&s->facts, k);
+            uint32_t at = 0;
+
+            if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
+                s->types &= ~SPECDEC__TYPE_OBJECT;
+            if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+                while (specdec__schema_each(s, fact.node, &at) && specdec__build_works(s->b, 1))
+                    if (specdec__json_equal(s, at, absent.node))
+                        s->types &= ~SPECDEC__TYPE_OBJECT;
+        }
+    }
+}
+
+/* Takes pending terms apart, then tries the options of each branch in turn. */
+static void specdec__schema_expand(specdec__schema *s)
+{
+    uint32_t i, facts, branches, seen, types;
+    specdec__fact branch;
+
+    for (i = 0; i < s->pending.count && s->types && !s->b->failed; i++)
+        specdec__schema_open(s, s->pending.data[i]);
+    s->pending.count = 0;
+    specdec__schema_prune(s);
+    if (!s->types || s->b->failed || !specdec__build_works(s->b, 16))
+        return;
+    if (s->branch_at == s->branches.count / 4) {
+        specdec__schema_shape(s);
+        return;
+    }
+    branch = specdec__schema_at(&s->branches, s->branch_at);
+    if (++s->depth > SPECDEC__SCHEMA_DEPTH) {
+        specdec__schema_fail(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in each other");
+        return;
+    }
+    s->branch_at++;
+    facts = s->facts.count;
+    branches = s->branches.count;
+    seen = s->seen.count;
+    types = s->types;
+    for (i = 0; !s->b->failed && specdec__schema_option(s, &branch, i); i++) {
+        specdec__schema_expand(s);
+        s->facts.count = facts;
+        s->branches.count = branches;
+        s->seen.count = seen;
+        s->pending.count = 0;
+        s->types = types;
+    }
+    s->facts.count = facts;
+    s->pending.count = 0;
+    s->types = types;
+    s->branch_at--;
+    s->depth--;
+}
+
+/* The rule of all listed values and words; 0: there are none. */
+static uint32_t specdec__schema_literals(specdec__schema *s)
+{
+    static const char *const words[] = {"null", "false", "true"};
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t i, rule;
+
+    for (i = 0; i < 3; i++)
+        if (s->simple >> i & 1)
+            specdec__tree_prepend(b, any, specdec__tree_text(b, (const unsigned char *)words[i], strlen(words[i])));
+    for (i = 0; i < s->literals.count && !b->failed; i++)
+        specdec__tree_prepend(b, any, specdec__literal_tree(s, s->literals.data[i]));
+    if (b->failed || !b->tree.data[any + SPECDEC__TREE_CHILD])
+        return 0;
+    rule = specdec__build_rule(b);
+    return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
+}
+
+/* Builds the rule of a conjunction. */
+static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
+{
+    specdec__build *b = s->b;
+    const uint32_t first = s->conjunctions.data[3 * conjunction], count = s->conjunctions.data[3 * conjunction + 1];
+    const uint32_t rule = s->conjunctions.data[3 * conjunction + 2];
+    uint32_t i, start;
+
+    s->facts.count = s->branches.count = s->pending.count = s->seen.count = 0;
+    s->branch_at = s->depth = s->shapes = s->simple = 0;
+    s->types = SPECDEC__TYPE_ALL;
+    s->literals.count = s->ways.count = 0;
+    for (i = 0; i < count; i++)
+        specdec__vector_push(b, &s->pending, s->terms.data[first + i]);
+    specdec__schema_expand(s);
+    if (b->failed)
+        return;
+    specdec__schema_way(s, specdec__schema_literals(s));
+    if (s->simple & SPECDEC__TYPE_STRING)
+        specdec__schema_way(s, b->quote);
+    if (s->simple & SPECDEC__TYPE_FRACTION)
+        specdec__schema_way(s, b->rules.data[s->number_rule]);
+    else if (s->simple & SPECDEC__TYPE_INTEGER)
+        specdec__schema_way(s, b->rules.data[s->integer_rule]);
+    if (b->failed)
+        return;
+    if (s->ways.count == 1) {
+        b->rules.data[rule] = s->ways.data[0];
+        return;
+    }
+    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN, 2 + 2 * s->ways.count);
+    for (i = 0; i < s->ways.count && !b->failed; i++) {
+        const uint32_t state = s->ways.data[i];
+        uint32_t called = state == b->quote ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
+                          : state == b->rules.data[s->integer_rule] ? s->integer_rule : specdec__build_rule(b);
+
+        if (b->failed)
+            return;
+        b->rules.data[called] = state;
+        b->words[start + 2 + 2 * i] = called;
+    }
+    if (b->failed)
+        return;
+    b->words[start + 1] = s->ways.count;
+    b->rules.data[rule] = start;
+}
+
+/* An error that has no keyword yet is that of a conjunction. */
+static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
+{
+    if (s->bad_key || s->bad_node || !s->conjunctions.data[3 * conjunction + 1])
+        return;
+    s->bad_node = s->terms.data[s->conjunctions.data[3 * conjunction]] >> 1;
+    s->bad_key = key;
+}
+
+/* Reads a schema and builds all its rules. text NULL: any value. */
+static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                    int compact)
+{
+    static const unsigned char anything[] = "true";
+    uint32_t i, root, term, from;
+    size_t nodes;
+
+    memset(s, 0, sizeof *s);
+    s->b = b;
+    s->free_space = !compact;
+    s->j.text = text ? text : anything;
+    s->j.size = text ? size : 4;
+    if (s->j.size < UINT32_MAX / 64)
+        specdec__json_read(&s->j);
+    nodes = s->j.count;
+    s->j.nodes = (specdec__json_node *)(void *)specdec__build_scratch(b, nodes * (sizeof *s->j.nodes / 4));
+    if (b->failed)
+        return;
+    s->j.room = nodes;
+    if (!specdec__json_read(&s->j)) {
+        b->at = s->j.at;
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
+        return;
+    }
+    i = specdec__schema_get(s, 0, "$schema");
+    if (i) {
+        const specdec__bytes raw = specdec__json_raw(&s->j, i);
+        size_t k;
+
+        for (k = 0; k + 8 < raw.size; k++)
+            s->old |= memcmp(raw.data + k, "draft-0", 7) == 0;
+    }
+    specdec__strings_begin(b, &s->body, &s->body_place);
+    s->number_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    s->integer_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)");
+    s->end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    from = b->ranges.count;
+    specdec__range_add(b, 9, 10);
+    specdec__range_add(b, 13, 13);
+    specdec__range_add(b, ' ', ' ');
+    s->space = specdec__tree_set(b, from);
+    term = 0;
+    root = specdec__schema_rule(s, &term, 1);
+    for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
+        specdec__schema_build(s, i);
+    if (b->failed) {
+        if (i && b->failed != SPECDEC_ERROR_MEMORY)
+            specdec__schema_blame(s, i - 1,
+                                  b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
+        return;
+    }
+    specdec__build_finish(b, root, s->free_space);
+    for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
+        if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
+            specdec__schema_blame(s, i, "anyOf, oneOf or not");
+}
+
+SPECDEC__FOR_SPEED

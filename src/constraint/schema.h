@@ -1,0 +1,970 @@
+/* =====================================================================================================================
+ * >>constraint/schema: JSON schemas: keywords, references, and what a conjunction of schemas allows.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/json.h"
+#include "automaton.h"
+#include "build.h"
+#include "expression.h"
+#include "strings.h"
+#include "numbers.h"
+
+SPECDEC__FOR_SIZE
+
+/* A value is described by a conjunction of terms: schemas, each as it stands or negated (node << 1 | negated). To build
+   it, terms are taken apart into facts, one keyword each. What offers alternatives (anyOf, oneOf, not, if ...) is put
+   off, then each alternative is tried in turn: a shape is the facts of one way through all of them. */
+
+#define SPECDEC__TYPE_NULL 1u
+#define SPECDEC__TYPE_FALSE 2u
+#define SPECDEC__TYPE_TRUE 4u
+#define SPECDEC__TYPE_INTEGER 8u
+#define SPECDEC__TYPE_FRACTION 16u /* a number that is no integer */
+#define SPECDEC__TYPE_STRING 32u
+#define SPECDEC__TYPE_ARRAY 64u
+#define SPECDEC__TYPE_OBJECT 128u
+#define SPECDEC__TYPE_ALL 255u
+#define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
+
+/* What a keyword is: facts of a shape, branches, and the rest. */
+enum {
+    SPECDEC__KEY_NOTE, SPECDEC__KEY_TYPE, SPECDEC__KEY_ENUM, SPECDEC__KEY_CONST, SPECDEC__KEY_MINIMUM,
+    SPECDEC__KEY_MAXIMUM, SPECDEC__KEY_ABOVE, SPECDEC__KEY_BELOW, SPECDEC__KEY_MULTIPLE, SPECDEC__KEY_MIN_LENGTH,
+    SPECDEC__KEY_MAX_LENGTH, SPECDEC__KEY_PATTERN, SPECDEC__KEY_FORMAT, SPECDEC__KEY_ITEMS, SPECDEC__KEY_BESIDE,
+    SPECDEC__KEY_MIN_ITEMS, SPECDEC__KEY_MAX_ITEMS, SPECDEC__KEY_UNIQUE, SPECDEC__KEY_PROPERTIES,
+    SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, which belong to properties */
+    SPECDEC__KEY_REQUIRED, SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__KEY_NAMES,
+    SPECDEC__KEY_REF, SPECDEC__KEY_ALL, SPECDEC__KEY_ANY, SPECDEC__KEY_ONE, SPECDEC__KEY_NOT, SPECDEC__KEY_IF,
+    SPECDEC__KEY_BRANCH, /* then and else, which belong to if */
+    SPECDEC__KEY_DEPENDENT, SPECDEC__KEY_NEVER,
+    /* facts that no keyword has */
+    SPECDEC__FACT_ABSENT,   /* the name at this node is no member's */
+    SPECDEC__FACT_MEMBER,   /* the member with this name obeys a term */
+    SPECDEC__FACT_PRESENT   /* the name at this node is a member's */
+};
+
+/* Keywords, with the types that they say anything of; NEVER: refused. */
+static const struct specdec__keyword {
+    const char *name;
+    unsigned char kind, types;
+} specdec__keywords[] = {
+    {"type", SPECDEC__KEY_TYPE, 255}, {"enum", SPECDEC__KEY_ENUM, 255}, {"const", SPECDEC__KEY_CONST, 255},
+    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__TYPE_NUMBER}, {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__TYPE_NUMBER},
+    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__TYPE_NUMBER},
+    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__TYPE_NUMBER},
+    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__TYPE_NUMBER},
+    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__TYPE_NUMBER},
+    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__TYPE_STRING},
+    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__TYPE_STRING},
+    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
+    {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"additionalItems", SPECDEC__KEY_BESIDE, SPECDEC__TYPE_ARRAY},
+    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
+    {"contains", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
+    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
+    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__TYPE_OBJECT},
+    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
+    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
+    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__TYPE_OBJECT},
+    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__TYPE_OBJECT},
+    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__TYPE_OBJECT},
+    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__TYPE_OBJECT},
+    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__TYPE_OBJECT},
+    {"$ref", SPECDEC__KEY_REF, 255}, {"allOf", SPECDEC__KEY_ALL, 255}, {"anyOf", SPECDEC__KEY_ANY, 255},
+    {"oneOf", SPECDEC__KEY_ONE, 255}, {"not", SPECDEC__KEY_NOT, 255}, {"if", SPECDEC__KEY_IF, 255},
+    {"then", SPECDEC__KEY_BRANCH, 255}, {"else", SPECDEC__KEY_BRANCH, 255},
+    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
+    {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
+
+enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
+
+/* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
+typedef struct specdec__fact {
+    uint32_t kind, node, owner, more;
+} specdec__fact;
+
+typedef struct specdec__schema {
+    specdec__build *b;
+    specdec__json j;
+    int old;                 /* drafts up to 7: what stands beside $ref says nothing */
+    int free_space;
+    uint32_t bad_node;       /* where an error is */
+    const char *bad_key;
+    specdec__vector terms;   /* of all conjunctions */
+    specdec__vector conjunctions; /* (3) first term, count, rule */
+    specdec__vector facts, branches; /* (4) of the shape that is being made */
+    specdec__vector pending, seen;   /* terms */
+    uint32_t types, branch_at, depth, shapes, keywords_seen;
+    /* what the rule that is being built may be: */
+    uint32_t simple;         /* SPECDEC__TYPE_... of types without facts that were seen */
+    specdec__vector literals; /* nodes of listed values */
+    specdec__vector ways;     /* rules to choose from */
+    uint32_t number_rule, integer_rule, any_rule;
+    specdec__dfa body;       /* all strings, */
+    uint32_t *body_place;    /* and their states */
+    uint32_t space;          /* a tree: white space between tokens */
+    uint32_t end;            /* a final state */
+    specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
+} specdec__schema;
+
+/* Refuses a keyword. */
+static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
+{
+    if (!s->b->failed) {
+        s->bad_node = owner;
+        s->bad_key = key;
+    }
+    return specdec__build_fail(s->b, code, why);
+}
+
+static const specdec__json_node *specdec__schema_node(const specdec__schema *s, uint32_t node)
+{
+    return &s->j.nodes[node];
+}
+
+static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
+{
+    return (uint32_t)specdec__json_member(&s->j, object, name);
+}
+
+/* The next name of an object, and of an array the next item, behind one of them; *at is 0 before the first. Returns 0
+   behind the last. */
+static uint32_t specdec__schema_each(const specdec__schema *s, uint32_t parent, uint32_t *at)
+{
+    const specdec__json_node *node = specdec__schema_node(s, parent);
+
+    if (!*at)
+        *at = parent + 1;
+    else
+        *at = specdec__schema_node(s, node->kind == SPECDEC__JSON_OBJECT ? *at + 1 : *at)->next;
+    return *at < node->next ? *at : 0;
+}
+
+/* Are two values equal, as JSON schema has it? Numbers by value, objects whatever the order is. */
+static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
+{
+    const specdec__json_node *x = specdec__schema_node(s, a), *y = specdec__schema_node(s, c);
+    uint32_t i, p = a + 1, q = c + 1;
+
+    if (x->kind != y->kind || !specdec__build_works(s->b, 1))
+        return 0;
+    if (x->kind == SPECDEC__JSON_NUMBER) {
+        specdec__decimal one, two;
+
+        if (!specdec__decimal_read(specdec__json_raw(&s->j, a), &one) ||
+            !specdec__decimal_read(specdec__json_raw(&s->j, c), &two))
+            return 0;
+        return !specdec__decimal_compare(&one, &two);
+    }
+    if (x->kind == SPECDEC__JSON_STRING) {
+        char *text;
+        size_t size;
+
+        if (!x->escaped)
+            return specdec__json_says(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
+        text = (char *)specdec__build_scratch(s->b, (x->to - x->from) / 4 + 1);
+        if (!text)
+            return 0;
+        size = specdec__json_string(&s->j, a, text, x->to - x->from);
+        return specdec__json_says(&s->j, c, text, size);
+    }
+    if (x->kind < SPECDEC__JSON_NUMBER)
+        return 1;
+    if (x->count != y->count)
+        return 0;
+    for (i = 0; i < x->count; i++) {
+        if (x->kind == SPECDEC__JSON_ARRAY) {
+            if (!specdec__json_equal(s, p, q))
+                return 0;
+            p = specdec__schema_node(s, p)->next;
+            q = specdec__schema_node(s, q)->next;
+            continue;
+        }
+        for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_node(s, q + 1)->next)
+            if (!specdec__build_works(s->b, 1))
+                return 0;
+        if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
+            return 0;
+        p = specdec__schema_node(s, p + 1)->next;
+    }
+    return 1;
+}
+
+/* The member of an object whose name is that at a node; 0: none. */
+static uint32_t specdec__schema_named(specdec__schema *s, uint32_t object, uint32_t name)
+{
+    uint32_t at = 0, found = 0;
+
+    if (!object || specdec__schema_node(s, object)->kind != SPECDEC__JSON_OBJECT)
+        return 0;
+    while (specdec__schema_each(s, object, &at) && specdec__build_works(s->b, 1))
+        if (at == name || specdec__json_equal(s, at, name))
+            found = at + 1;
+    return found;
+}
+
+/* A count that is not negative; 0 and *ok = 0: it is none. What is too large is UINT32_MAX - 1. */
+static uint32_t specdec__schema_count(specdec__schema *s, const specdec__fact *fact)
+{
+    int64_t value;
+
+    if (!specdec__json_integer(&s->j, fact->node, &value) || value < 0) {
+        specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
+        return 0;
+    }
+    return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
+}
+
+/* The type of a value, a bit. */
+static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
+{
+    static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
+    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    specdec__decimal d;
+
+    if (kind != SPECDEC__JSON_NUMBER)
+        return types[kind];
+    return specdec__decimal_read(specdec__json_raw(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
+                                                                                   : SPECDEC__TYPE_INTEGER;
+}
+
+/* The types that a name stands for, or a list of names. */
+static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
+{
+    static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
+    static const unsigned char types[] = {1, 6, 8, 24, 32, 64, 128, 255};
+    uint32_t i, at = 0, all = 0;
+
+    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+        while (specdec__schema_each(s, node, &at) && !s->b->failed)
+            all |= specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING
+                       ? specdec__schema_types(s, at)
+                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT,
+                                                        "a type that is not known");
+        return all;
+    }
+    for (i = 0; i < 8; i++)
+        if (specdec__json_says(&s->j, node, names[i], strlen(names[i])))
+            return types[i];
+    return (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
+}
+
+/* ---- References. */
+
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. Returns 0 when it leads nowhere. */
+static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
+                                        int *found)
+{
+    char name[512];
+
+    *found = 1;
+    while (size) {
+        size_t count = 0;
+        uint32_t item = 0, i;
+
+        if (*at != '/')
+            return (uint32_t)(*found = 0);
+        for (at++, size--; size && *at != '/'; at++, size--) {
+            int c = *at;
+
+            if (c == '%' && size > 2 && specdec__hex_digit(at[1]) >= 0 && specdec__hex_digit(at[2]) >= 0) {
+                c = specdec__hex_digit(at[1]) * 16 + specdec__hex_digit(at[2]);
+                at += 2;
+                size -= 2;
+            }
+            if (c == '~' && size > 1 && (at[1] == '0' || at[1] == '1')) {
+                c = at[1] == '0' ? '~' : '/';
+                at++;
+                size--;
+            }
+            if (count == sizeof name)
+                return (uint32_t)(*found = 0);
+            name[count++] = (char)c;
+        }
+        if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
+            uint32_t place = 0;
+
+            while (specdec__schema_each(s, node, &place))
+                if (specdec__json_says(&s->j, place, name, count))
+                    item = place + 1;
+        } else if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+            uint32_t number = 0;
+
+            for (i = 0; i < count && name[i] >= '0' && name[i] <= '9' && number < 1u << 20; i++)
+                number = number * 10 + (uint32_t)(name[i] - '0');
+            if (i == count && number < specdec__schema_node(s, node)->count)
+                for (item = node + 1; number; number--)
+                    item = specdec__schema_node(s, item)->next;
+        }
+        if (!item || !specdec__build_works(s->b, 8))
+            return (uint32_t)(*found = 0);
+        node = item;
+    }
+    return node;
+}
+
+/* The identifier of a schema; 0: it has none of its own. */
+static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
+{
+    uint32_t id = specdec__schema_get(s, node, "$id");
+
+    if (!id)
+        id = specdec__schema_get(s, node, "id");
+    return id && specdec__schema_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
+}
+
+/* The schema whose identifier ends as a reference without fragment does (its last part), or is "#name" of an anchor. */
+static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
+{
+    uint32_t node, best = UINT32_MAX;
+    size_t from = size;
+
+    while (!anchor && from && text[from - 1] != '/')
+        from--;
+    for (node = 0; node < s->j.count && specdec__build_works(s->b, 1); node++) {
+        uint32_t id, name;
+        specdec__bytes raw;
+
+        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+            continue;
+        name = anchor ? specdec__schema_get(s, node, "$anchor") : 0;
+        if (name && specdec__json_says(&s->j, name, (const char *)text, size))
+            return node;
+        id = specdec__schema_id(s, node);
+        if (!id)
+            continue;
+        raw = specdec__json_raw(&s->j, id);
+        raw.data++;
+        raw.size -= 2;
+        if (raw.size && raw.data[raw.size - 1] == '#')
+            raw.size--;
+        if (anchor) {
+            if (raw.size == size + 1 && raw.data[0] == '#' && memcmp(raw.data + 1, text, size) == 0)
+                return node;
+        } else if (raw.size == size && memcmp(raw.data, text, size) == 0) {
+            return node;
+        } else if (raw.size >= size - from && size > from &&
+                   memcmp(raw.data + raw.size - (size - from), text + from, size - from) == 0 &&
+                   (raw.size == size - from || raw.data[raw.size - (size - from) - 1] == '/') && best == UINT32_MAX &&
+                   (!from || raw.size == size - from)) {
+            best = node;
+        }
+    }
+    return best;
+}
+
+/* The innermost schema around a node that has an identifier, which fragments begin at; 0: the whole text. */
+static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
+{
+    uint32_t at, base = 0;
+
+    for (at = 0; at < node && specdec__build_works(s->b, 1); at++)
+        if (specdec__schema_node(s, at)->next > node && specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT &&
+            at != 0) {
+            const uint32_t id = specdec__schema_id(s, at);
+
+            if (id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#')
+                base = at;
+        } else if (specdec__schema_node(s, at)->next <= node &&
+                   specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
+            at = specdec__schema_node(s, at)->next - 1; /* what does not hold the node is passed over */
+        }
+    return base;
+}
+
+/* The schema that a reference names. */
+static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint32_t ref)
+{
+    const specdec__bytes raw = specdec__json_raw(&s->j, ref);
+    const unsigned char *text = raw.data + 1;
+    size_t size = raw.size - 2, hash = 0;
+    uint32_t node;
+    int found = 1;
+
+    if (specdec__schema_node(s, ref)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
+    while (hash < size && text[hash] != '#')
+        hash++;
+    node = hash ? specdec__schema_by_id(s, text, hash, 0) : specdec__schema_resource(s, owner);
+    if (node != UINT32_MAX && hash < size) {
+        const unsigned char *fragment = text + hash + 1;
+        const size_t rest = size - hash - 1;
+        const uint32_t base = node;
+
+        if (!rest || *fragment == '/') {
+            node = specdec__schema_pointer(s, base, fragment, rest, &found);
+            if (!found && base)
+                node = specdec__schema_pointer(s, 0, fragment, rest, &found);
+        } else {
+            node = specdec__schema_by_id(s, fragment, rest, 1);
+        }
+    }
+    if (node == UINT32_MAX || !found)
+        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_UNSUPPORTED,
+                                              "it leads nowhere in this text");
+    return node;
+}
+
+/* ---- Facts, branches and terms of a shape. */
+
+static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node, uint32_t owner,
+                                 uint32_t more)
+{
+    const uint32_t at = specdec__vector_add(s->b, v, 4);
+
+    if (at == UINT32_MAX)
+        return;
+    v->data[at] = kind;
+    v->data[at + 1] = node;
+    v->data[at + 2] = owner;
+    v->data[at + 3] = more;
+}
+
+static void specdec__schema_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
+{
+    specdec__schema_push(s, &s->facts, kind, node, owner, more);
+}
+
+static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
+{
+    specdec__fact fact;
+
+    fact.kind = v->data[4 * i];
+    fact.node = v->data[4 * i + 1];
+    fact.owner = v->data[4 * i + 2];
+    fact.more = v->data[4 * i + 3];
+    return fact;
+}
+
+static void specdec__schema_term(specdec__schema *s, uint32_t node, uint32_t negated)
+{
+    specdec__vector_push(s->b, &s->pending, node << 1 | negated);
+}
+
+/* The keyword of a name; NULL: it is none, so it is a note. */
+static const struct specdec__keyword *specdec__schema_keyword(const specdec__schema *s, uint32_t name)
+{
+    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
+        const char *known = specdec__keywords[i].name;
+
+        if (raw.data[1] == (unsigned char)known[0] && raw.size - 2 == strlen(known) &&
+            memcmp(raw.data + 1, known, raw.size - 2) == 0)
+            return &specdec__keywords[i];
+    }
+    return NULL;
+}
+
+/* Does a schema, seen alone, say nothing? */
+static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
+{
+    uint32_t at = 0;
+
+    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_TRUE)
+        return 1;
+    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        return 0;
+    while (specdec__schema_each(s, node, &at)) {
+        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+
+        if (key && key->kind != SPECDEC__KEY_NOTE)
+            return 0;
+    }
+    return 1;
+}
+
+/* Takes a keyword of a schema that is to hold. */
+static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t name, const struct specdec__keyword *key)
+{
+    const uint32_t node = name + 1;
+    const uint32_t value = specdec__schema_node(s, node)->kind;
+    uint32_t at = 0;
+
+    switch (key->kind) {
+    case SPECDEC__KEY_NOTE: case SPECDEC__KEY_BRANCH: break;
+    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_types(s, node); break;
+    case SPECDEC__KEY_REF: specdec__schema_term(s, specdec__schema_target(s, owner, node), 0); break;
+    case SPECDEC__KEY_NOT: specdec__schema_term(s, node, 1); break;
+    case SPECDEC__KEY_ALL:
+        if (value != SPECDEC__JSON_ARRAY)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+        while (!s->b->failed && specdec__schema_each(s, node, &at))
+            specdec__schema_term(s, at, 0);
+        break;
+    case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
+        if (value != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, node)->count)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
+        specdec__schema_push(s, &s->branches, key->kind, node, owner, 0);
+        break;
+    case SPECDEC__KEY_IF:
+        if (specdec__schema_get(s, owner, "then") || specdec__schema_get(s, owner, "else"))
+            specdec__schema_push(s, &s->branches, key->kind, node, owner, 0);
+        break;
+    case SPECDEC__KEY_DEPENDENT:
+        if (value != SPECDEC__JSON_OBJECT)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+        while (!s->b->failed && specdec__schema_each(s, node, &at))
+            specdec__schema_push(s, &s->branches, key->kind, at, owner, 0);
+        break;
+    case SPECDEC__KEY_ENUM:
+        if (value != SPECDEC__JSON_ARRAY)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+        specdec__schema_fact(s, key->kind, node, owner, 0);
+        break;
+    case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
+        if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+        if (!(s->keywords_seen & 1))
+            specdec__schema_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
+        s->keywords_seen |= 1;
+        break;
+    case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_BESIDE:
+        if (!(s->keywords_seen & 2))
+            specdec__schema_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
+        s->keywords_seen |= 2;
+        break;
+    default: specdec__schema_fact(s, key->kind, node, owner, 0);
+    }
+}
+
+/* Takes a term apart. A negated schema with one keyword is as good as that keyword negated: all are branches. */
+static void specdec__schema_open(specdec__schema *s, uint32_t term)
+{
+    const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_node(s, node)->kind;
+    uint32_t at = 0, i, ref;
+
+    for (i = 0; i < s->seen.count; i++)
+        if (s->seen.data[i] == term)
+            return;
+    specdec__vector_push(s->b, &s->seen, term);
+    if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
+        if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
+            s->types = 0;
+        return;
+    }
+    if (kind != SPECDEC__JSON_OBJECT) {
+        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a schema is an object, true or false");
+        return;
+    }
+    if (negated) {
+        specdec__schema_push(s, &s->branches, SPECDEC__KEY_NOT, node, node, 0);
+        return;
+    }
+    ref = s->old ? specdec__schema_get(s, node, "$ref") : 0;
+    if (ref) {
+        specdec__schema_term(s, specdec__schema_target(s, node, ref), 0);
+        return;
+    }
+    s->keywords_seen = 0;
+    while (!s->b->failed && specdec__schema_each(s, node, &at) && specdec__build_works(s->b, 4)) {
+        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+
+        if (key)
+            specdec__schema_take(s, node, at, key);
+    }
+}
+
+/* ---- Branches. Option i of each: what it needs is pushed. Returns 0 behind the last one; an option that cannot be is
+   one with s->types = 0. */
+
+static int specdec__option_of_array(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
+{
+    uint32_t at = 0;
+
+    do {
+        if (!specdec__schema_each(s, array, &at))
+            return 0;
+    } while (i--);
+    specdec__schema_term(s, at, negated);
+    return 1;
+}
+
+static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
+
+/* Alternative i, and none of the others: those that could never hold beside it are not mentioned. */
+static int specdec__option_one(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+{
+    uint32_t at = 0, mine = 0, k = 0;
+
+    while (specdec__schema_each(s, branch->node, &at))
+        if (k++ == i)
+            mine = at;
+    if (!mine)
+        return 0;
+    specdec__schema_term(s, mine, 0);
+    for (at = 0, k = 0; specdec__schema_each(s, branch->node, &at) && !s->b->failed; k++)
+        if (k != i && !specdec__schema_disjoint(s, mine, at, 0))
+            specdec__schema_term(s, at, 1);
+    return 1;
+}
+
+static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+{
+    const uint32_t then = specdec__schema_get(s, branch->owner, i ? "else" : "then");
+
+    if (i > 1)
+        return 0;
+    specdec__schema_term(s, branch->node, i);
+    if (then)
+        specdec__schema_term(s, then, negated);
+    else if (negated)
+        s->types = 0;
+    return 1;
+}
+
+/* If a member is there, so are others, or a schema holds. negated: the opposite. */
+static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+{
+    const uint32_t value = branch->node + 1, array = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY;
+    uint32_t at = 0;
+
+    if (negated) { /* one option for each name that is missing */
+        s->types &= SPECDEC__TYPE_OBJECT;
+        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+        if (!array) {
+            specdec__schema_term(s, value, 1);
+            return !i;
+        }
+        do {
+            if (!specdec__schema_each(s, value, &at))
+                return 0;
+        } while (i--);
+        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
+        return 1;
+    }
+    if (!i) {
+        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
+        return 1;
+    }
+    s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
+    specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+    if (array)
+        while (specdec__schema_each(s, value, &at))
+            specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
+    else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
+        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
+    else
+        specdec__schema_term(s, value, 0);
+    return i == 1;
+}
+
+/* Not one of several: none, or two of them. */
+static int specdec__option_not_one(specdec__schema *s, uint32_t array, uint32_t i)
+{
+    const uint32_t count = specdec__schema_node(s, array)->count;
+    uint32_t at = 0, k, l;
+
+    if (!i) {
+        while (specdec__schema_each(s, array, &at))
+            specdec__schema_term(s, at, 1);
+        return 1;
+    }
+    for (i--, k = 0; k < count && i >= count - 1 - k; k++)
+        i -= count - 1 - k;
+    if (k >= count)
+        return 0;
+    for (l = 0; specdec__schema_each(s, array, &at); l++)
+        if (l == k || l == k + 1 + i)
+            specdec__schema_term(s, at, 0);
+    return 1;
+}
+
+/* The opposite of a keyword, option i of it. */
+static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                       const struct specdec__keyword *key, uint32_t i)
+{
+    const uint32_t node = name + 1;
+    specdec__fact branch;
+    uint32_t at = 0;
+    int64_t number;
+
+    branch.kind = key->kind;
+    branch.node = node;
+    branch.owner = owner;
+    branch.more = 0;
+    s->types &= key->types;
+    switch (key->kind) {
+    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_types(s, node); return !i;
+    case SPECDEC__KEY_REF: specdec__schema_term(s, specdec__schema_target(s, owner, node), 1); return !i;
+    case SPECDEC__KEY_NOT: specdec__schema_term(s, node, 0); return !i;
+    case SPECDEC__KEY_ALL: return specdec__option_of_array(s, node, i, 1);
+    case SPECDEC__KEY_ANY:
+        while (specdec__schema_each(s, node, &at))
+            specdec__schema_term(s, at, 1);
+        return !i;
+    case SPECDEC__KEY_ONE: return specdec__option_not_one(s, node, i);
+    case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
+    case SPECDEC__KEY_DEPENDENT:
+        while (specdec__schema_each(s, node, &at)) { /* options of its members behind each other */
+            const uint32_t value = at + 1;
+            const uint32_t options = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY
+                                         ? specdec__schema_node(s, value)->count : 1;
+
+            branch.node = at;
+            if (i < options)
+                return specdec__option_dependent(s, &branch, i, 1);
+            i -= options;
+        }
+        return 0;
+    case SPECDEC__KEY_REQUIRED:
+        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_ARRAY)
+            return 0;
+        do {
+            if (!specdec__schema_each(s, node, &at))
+                return 0;
+        } while (i--);
+        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
+        return 1;
+    case SPECDEC__KEY_PROPERTIES:
+        do {
+            if (!specdec__schema_each(s, node, &at))
+                return 0;
+        } while (i--);
+        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
+        specdec__schema_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
+        return 1;
+    case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_BESIDE: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
+        if (i)
+            return 0;
+        if (specdec__schema_is_true(s, node))
+            s->types = 0;
+        else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+            s->types = 0;
+        else
+            specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+        return 1;
+    case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM: case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW:
+    case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST: case SPECDEC__KEY_MULTIPLE: case SPECDEC__KEY_PATTERN:
+    case SPECDEC__KEY_FORMAT:
+        specdec__schema_fact(s, key->kind, node, owner, 1);
+        return !i;
+    case SPECDEC__KEY_UNIQUE:
+        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
+            s->types = 0;
+        specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+        return !i;
+    case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
+        if (specdec__json_integer(&s->j, node, &number) && number <= 0)
+            s->types = 0;
+        specdec__schema_fact(s, key->kind, node, owner, 1);
+        return !i;
+    case SPECDEC__KEY_MAX_LENGTH: case SPECDEC__KEY_MAX_ITEMS: case SPECDEC__KEY_MAX_PROPERTIES:
+        specdec__schema_fact(s, key->kind, node, owner, 1);
+        return !i;
+    default: specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
+    }
+}
+
+/* A schema does not hold: one of its keywords does not. Options of the keywords behind each other. */
+static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
+{
+    uint32_t at = 0;
+
+    while (specdec__schema_each(s, owner, &at) && specdec__build_works(s->b, 4)) {
+        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+        const uint32_t facts = s->facts.count, pending = s->pending.count, types = s->types;
+        uint32_t option;
+
+        if (!key || key->kind == SPECDEC__KEY_NOTE || key->kind == SPECDEC__KEY_BRANCH ||
+            (s->old && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
+            continue;
+        /* How many options a keyword has is found by trying: few have more than two. */
+        for (option = 0; !s->b->failed; option++) {
+            s->facts.count = facts;
+            s->pending.count = pending;
+            s->types = types;
+            if (!specdec__option_not_keyword(s, owner, at, key, option))
+                break;
+            if (!i--)
+                return 1;
+        }
+        s->facts.count = facts;
+        s->pending.count = pending;
+        s->types = types;
+    }
+    return 0;
+}
+
+static int specdec__schema_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+{
+    switch (branch->kind) {
+    case SPECDEC__KEY_ANY: return specdec__option_of_array(s, branch->node, i, 0);
+    case SPECDEC__KEY_ONE: return specdec__option_one(s, branch, i);
+    case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
+    case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
+    default: return specdec__option_not(s, branch->node, i);
+    }
+}
+
+/* ---- Which schemas exclude each other, as far as that is seen at once. */
+
+/* The types that a schema allows, at most. */
+static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int depth)
+{
+    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
+
+    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_works(s->b, 4))
+        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
+    if ((value = specdec__schema_get(s, node, "type")) != 0)
+        types &= specdec__schema_types(s, value);
+    if ((value = specdec__schema_get(s, node, "$ref")) != 0 && !s->b->failed)
+        types &= specdec__schema_type_mask(s, specdec__schema_target(s, node, value), depth + 1);
+    if ((value = specdec__schema_get(s, node, "const")) != 0)
+        types &= specdec__schema_type_of(s, value);
+    if ((value = specdec__schema_get(s, node, "enum")) != 0) {
+        while (specdec__schema_each(s, value, &at))
+            listed |= specdec__schema_type_of(s, at);
+        types &= listed;
+    }
+    return types;
+}
+
+/* A schema behind its references, when these are all that it has. */
+static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
+{
+    int i;
+
+    for (i = 0; i < 8 && !s->b->failed; i++) {
+        const uint32_t ref = specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__schema_get(s, node, "$ref") : 0;
+
+        if (!ref)
+            break;
+        node = specdec__schema_target(s, node, ref);
+    }
+    return node;
+}
+
+/* Is a value one of those that a schema lists? 1: it lists none. */
+static int specdec__schema_lists(specdec__schema *s, uint32_t node, uint32_t value)
+{
+    const uint32_t single = specdec__schema_get(s, node, "const"), list = specdec__schema_get(s, node, "enum");
+    uint32_t at = 0;
+
+    if (single)
+        return specdec__json_equal(s, single, value);
+    if (!list)
+        return 1;
+    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+        if (specdec__json_equal(s, at, value))
+            return 1;
+    return 0;
+}
+
+/* Does a schema require a member? */
+static int specdec__schema_requires(specdec__schema *s, uint32_t node, uint32_t name)
+{
+    const uint32_t list = specdec__schema_get(s, node, "required");
+    uint32_t at = 0;
+
+    if (!list || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+        return 0;
+    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+        if (specdec__json_equal(s, at, name))
+            return 1;
+    return 0;
+}
+
+/* Does one of two schemas require a member that the other one does not have? */
+static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
+{
+    const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
+    const uint32_t list = specdec__schema_get(s, a, "required");
+    const uint32_t properties = specdec__schema_get(s, c, "properties");
+    uint32_t at = 0;
+
+    if (!other || specdec__schema_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
+        specdec__schema_get(s, c, "patternProperties") || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+        return 0;
+    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+        if (!specdec__schema_named(s, properties, at))
+            return 1;
+    return 0;
+}
+
+/* Can no value obey both? 0: it is not seen. */
+static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
+{
+    const uint32_t types = specdec__schema_type_mask(s, a, 0) & specdec__schema_type_mask(s, c, 0);
+    uint32_t listed, one, two, at = 0;
+
+    if (!types || s->b->failed || !specdec__build_works(s->b, 8))
+        return !types;
+    a = specdec__schema_behind(s, a);
+    c = specdec__schema_behind(s, c);
+    if (s->b->failed || specdec__schema_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
+        specdec__schema_node(s, c)->kind != SPECDEC__JSON_OBJECT)
+        return 0;
+    if ((listed = specdec__schema_get(s, a, "const")) != 0 && !specdec__schema_lists(s, c, listed))
+        return 1;
+    if ((listed = specdec__schema_get(s, a, "enum")) != 0 && (specdec__schema_get(s, c, "enum") ||
+                                                              specdec__schema_get(s, c, "const"))) {
+        while (specdec__schema_each(s, listed, &at) && !specdec__schema_lists(s, c, at))
+            ;
+        if (at >= specdec__schema_node(s, listed)->next)
+            return 1;
+    }
+    one = specdec__schema_get(s, a, "properties");
+    two = specdec__schema_get(s, c, "properties");
+    if (types != SPECDEC__TYPE_OBJECT || depth > 2)
+        return 0;
+    if (specdec__schema_lacks(s, a, c) || specdec__schema_lacks(s, c, a))
+        return 1;
+    at = 0;
+    while (one && two && specdec__schema_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
+           specdec__schema_each(s, one, &at) && !s->b->failed) {
+        const uint32_t other = specdec__schema_named(s, two, at);
+
+        if (other && (specdec__schema_requires(s, a, at) || specdec__schema_requires(s, c, at)) &&
+            specdec__schema_disjoint(s, at + 1, other, depth + 1))
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- Conjunctions. */
+
+/* The rule of a conjunction of terms, which is built later when it is new. terms are sorted here. */
+static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
+{
+    uint32_t i, j, k, rule, first;
+
+    for (i = j = 0; i < count; i++) { /* sorted, each once, without those that say nothing */
+        const uint32_t one = term[i];
+
+        if (!(one & 1) && specdec__schema_is_true(s, one >> 1))
+            continue;
+        for (k = 0; k < j && term[k] < one; k++)
+            ;
+        if (k < j && term[k] == one)
+            continue;
+        memmove(term + k + 1, term + k, (size_t)(j - k) * sizeof *term);
+        term[k] = one;
+        j++;
+    }
+    count = j;
+    for (i = 0; i < s->conjunctions.count && specdec__build_works(s->b, 1); i += 3)
+        if (s->conjunctions.data[i + 1] == count &&
+            (!count || memcmp(s->terms.data + s->conjunctions.data[i], term, (size_t)count * 4) == 0))
+            return s->conjunctions.data[i + 2];
+    rule = specdec__build_rule(s->b);
+    first = s->terms.count;
+    for (i = 0; i < count; i++)
+        specdec__vector_push(s->b, &s->terms, term[i]);
+    specdec__vector_push(s->b, &s->conjunctions, first);
+    specdec__vector_push(s->b, &s->conjunctions, count);
+    specdec__vector_push(s->b, &s->conjunctions, rule);
+    return s->b->failed ? 0 : rule;
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,231 @@
+/* =====================================================================================================================
+ * >>constraint/strings: what may stand inside a JSON string, as DFAs: patterns, formats, lengths, listed texts.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "automaton.h"
+#include "build.h"
+#include "expression.h"
+
+SPECDEC__FOR_SIZE
+
+/* All these DFAs read a string's text between its quotes, each character spelled in one way only, but for control
+   characters, which have \u00XX besides a short form: so two of them can be compared. */
+
+#define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
+#define SPECDEC__LEAP "([02468][048]|[13579][26])" /* of two digits: divisible by 4 */
+#define SPECDEC__DATE \
+    "(\\d{4}-((0[13578]|1[02])-" SPECDEC__DAY "|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))" \
+    "|(\\d\\d(0[48]|[2468][048]|[13579][26])|" SPECDEC__LEAP "00)-02-29)"
+#define SPECDEC__TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?([zZ]|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
+#define SPECDEC__OCTET "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define SPECDEC__IPV4 SPECDEC__OCTET "(\\." SPECDEC__OCTET "){3}"
+#define SPECDEC__HEX4 "[0-9a-fA-F]{1,4}"
+#define SPECDEC__LS32 "(" SPECDEC__HEX4 ":" SPECDEC__HEX4 "|" SPECDEC__IPV4 ")"
+#define SPECDEC__IPV6 \
+    "(" SPECDEC__HEX4 ":){6}" SPECDEC__LS32 "|::(" SPECDEC__HEX4 ":){5}" SPECDEC__LS32 \
+    "|(" SPECDEC__HEX4 ")?::(" SPECDEC__HEX4 ":){4}" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,1}" SPECDEC__HEX4 ")?::(" SPECDEC__HEX4 ":){3}" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,2}" SPECDEC__HEX4 ")?::(" SPECDEC__HEX4 ":){2}" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,3}" SPECDEC__HEX4 ")?::" SPECDEC__HEX4 ":" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,4}" SPECDEC__HEX4 ")?::" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,5}" SPECDEC__HEX4 ")?::" SPECDEC__HEX4 \
+    "|((" SPECDEC__HEX4 ":){0,6}" SPECDEC__HEX4 ")?::"
+#define SPECDEC__LABEL "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+#define SPECDEC__URI_BYTE "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9a-fA-F]{2})"
+#define SPECDEC__URI_REST "(\\?(" SPECDEC__URI_BYTE "|[?])*)?(#(" SPECDEC__URI_BYTE "|[?])*)?"
+
+/* Formats as regular expressions: RFC 3339 (leap days, no leap seconds), 4291, 3986, 1123, 9562, 6901. Those with NULL
+   are known, but not done; names that are not here are annotations. */
+static const struct specdec__format {
+    const char *name, *expression;
+} specdec__formats[] = {
+    {"date", SPECDEC__DATE},
+    {"time", SPECDEC__TIME},
+    {"date-time", SPECDEC__DATE "[tT]" SPECDEC__TIME},
+    {"duration", "P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))?"
+                 "|T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))"},
+    {"email", "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+)*@[a-zA-Z0-9]([a-zA-Z0-9-]*"
+              "[a-zA-Z0-9])?(\\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*"},
+    {"hostname", SPECDEC__LABEL "(\\." SPECDEC__LABEL ")*"},
+    {"ipv4", SPECDEC__IPV4},
+    {"ipv6", SPECDEC__IPV6},
+    {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
+    {"uri", "[a-zA-Z][a-zA-Z0-9+.-]*:(" SPECDEC__URI_BYTE "|\\[[0-9a-fA-F:.]+\\])*" SPECDEC__URI_REST},
+    {"uri-reference", "([a-zA-Z][a-zA-Z0-9+.-]*:)?(" SPECDEC__URI_BYTE "|\\[[0-9a-fA-F:.]+\\])*" SPECDEC__URI_REST},
+    {"uri-template", "([a-zA-Z0-9._~!$&()*+,;=:@/?#\\[\\]-]|%[0-9a-fA-F]{2}|\\{[+#./;?&=,!@|]?[a-zA-Z0-9_%]"
+                     "[a-zA-Z0-9_.%,:*]*\\})*"},
+    {"json-pointer", "(/([^~/]|~[01])*)*"},
+    {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
+    {"relative-json-pointer", NULL}};
+
+/* The DFA of a tree whose characters are those of a string. */
+static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tree)
+{
+    uint32_t start;
+
+    b->nfa.count = 0;
+    b->strings = 1;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, tree, start);
+    b->strings = 0;
+    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
+}
+
+/* Characters that texts of a tree have at least, and at most (UINT32_MAX: no limit). */
+static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
+{
+    const uint32_t *node = b->tree.data + tree;
+    const uint32_t kind = node[SPECDEC__TREE_KIND], a = node[SPECDEC__TREE_A], more = node[SPECDEC__TREE_B];
+    uint32_t child = node[SPECDEC__TREE_CHILD], low, high;
+    uint64_t sum = 0, top = 0;
+    int first = 1;
+
+    *least = *most = kind == SPECDEC__TREE_SET;
+    if (kind == SPECDEC__TREE_SET || !child || !specdec__build_works(b, 1))
+        return;
+    for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT], first = 0) {
+        specdec__tree_lengths(b, child, &low, &high);
+        if (kind == SPECDEC__TREE_ANY) {
+            sum = first || low < sum ? low : sum;
+            top = high > top ? high : top;
+        } else {
+            sum += low;
+            top = high == UINT32_MAX ? UINT32_MAX : top + high;
+        }
+        top = top > UINT32_MAX ? UINT32_MAX : top;
+    }
+    if (kind == SPECDEC__TREE_REPEAT) {
+        sum *= a;
+        top = !top ? 0 : top == UINT32_MAX || more == UINT32_MAX ? UINT32_MAX : top * more;
+    }
+    *least = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX - 1;
+    *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
+}
+
+/* A tree of a text that is spelled as it stands. */
+static uint32_t specdec__tree_text(specdec__build *b, const unsigned char *text, size_t size)
+{
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    size_t at = 0;
+
+    while (at < size && !b->failed) {
+        const specdec__text_character c = specdec__text_character_at(text, size, at);
+
+        specdec__tree_prepend(b, all, specdec__tree_character(b, c.code, c.code));
+        at += (size_t)c.size;
+    }
+    return all;
+}
+
+/* Characters from least to most. */
+static int specdec__strings_length(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
+{
+    const uint32_t one = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+
+    return specdec__strings_tree(b, d, specdec__tree_add(b, SPECDEC__TREE_REPEAT, one, least, most));
+}
+
+/* *d becomes the product of *d and another one; where there is none yet, the other one, or all but that. */
+static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other, int without)
+{
+    specdec__dfa old;
+
+    if (!*any && !without) {
+        *d = *other;
+        *any = 1;
+        return 1;
+    }
+    if (!*any && !specdec__strings_length(b, d, 0, UINT32_MAX))
+        return 0;
+    *any = 1;
+    old = *d;
+    return specdec__dfa_product(b, d, &old, other, without ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH) &&
+           (specdec__dfa_trim(b, d) || !b->failed);
+}
+
+/* The states that every JSON has: inside a string, a string as a rule, one character as a rule. body: the DFA between
+   quotes; place: its states. Strings may have any escape here. */
+static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
+{
+    static const char character[] =
+        "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
+        "|[dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}))";
+    specdec__source s;
+    specdec__vector none;
+    uint32_t tree, all, end, ends[1], rule, start, i;
+
+    memset(&s, 0, sizeof s);
+    memset(&none, 0, sizeof none);
+    s.text = (const unsigned char *)character;
+    s.size = sizeof character - 1;
+    tree = specdec__regex_parse(b, &s, &none, 1);
+    rule = specdec__build_rule(b);
+    end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    all = specdec__tree_add(b, SPECDEC__TREE_REPEAT, tree, 0, UINT32_MAX);
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, all, start);
+    if (b->failed || !specdec__dfa_build(b, body, start))
+        return;
+    ends[0] = end;
+    specdec__emit(b, body, ends, place);
+    /* The first state, and the one behind a character, are the same but for their number: they become one. */
+    start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
+    if (b->failed)
+        return;
+    b->body = (*place)[start];
+    (*place)[1] = b->body;
+    b->words[b->body] |= SPECDEC__VERTEX_STRING;
+    b->quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    if (b->failed)
+        return;
+    b->words[b->quote + 2] = '"' | '"' << 8;
+    b->words[b->quote + 3] = b->body;
+    b->rules.data[rule] = b->quote;
+    b->character = specdec__build_rule(b);
+    specdec__build_expression(b, b->character, tree);
+    for (i = 0; i < 2 && !b->failed; i++)
+        b->nullable.data[i] = 0;
+}
+
+/* A string of least to most characters, as a rule's first state. */
+static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint32_t most)
+{
+    const uint32_t rule = specdec__build_rule(b);
+    const uint32_t end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
+    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
+    const uint32_t last = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    const uint32_t inside = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_STRINGS |
+                                                     (least ? 0u : 1u) << 16, least ? 4 : 6);
+    const uint32_t quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    uint32_t i, at;
+
+    if (b->failed)
+        return 0;
+    for (i = 0; i < 2; i++) {
+        uint32_t *record = b->words + (i ? after : start);
+
+        record[1] = b->rules.data[b->character];
+        record[2] = least;
+        record[3] = most;
+        record[4] = after;
+    }
+    b->rules.data[rule] = start;
+    b->words[quote + 2] = b->words[last + 2] = '"' | '"' << 8;
+    b->words[quote + 3] = inside;
+    b->words[last + 3] = end;
+    at = inside + 2;
+    if (!least) {
+        b->words[at++] = '"' | '"' << 8;
+        b->words[at++] = end;
+    }
+    b->words[inside + 1] = 1;
+    b->words[at++] = rule;
+    b->words[at] = last;
+    return quote;
+}
+
+SPECDEC__FOR_SPEED

@@ -1,0 +1,607 @@
+/* =====================================================================================================================
+ * >>constraint/values: what a shape's facts say of strings, numbers, arrays and listed values, as rules.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/json.h"
+#include "automaton.h"
+#include "build.h"
+#include "expression.h"
+#include "strings.h"
+#include "numbers.h"
+#include "schema.h"
+
+SPECDEC__FOR_SIZE
+
+/* A way to write the value of the rule that is being built: the state where it begins. */
+static void specdec__schema_way(specdec__schema *s, uint32_t state)
+{
+    if (state && !s->b->failed)
+        specdec__vector_push(s->b, &s->ways, state);
+}
+
+/* A state that a byte leads on from. */
+static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t target)
+{
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+
+    if (state) {
+        s->b->words[state + 2] = byte | byte << 8;
+        s->b->words[state + 3] = target;
+    }
+    return state;
+}
+
+/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end
+   is the end of this one). */
+static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t target)
+{
+    static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
+    const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | edges << 16, 4 + 2 * spaces);
+    uint32_t i, *record = s->b->words + state;
+
+    if (!state)
+        return 0;
+    for (i = 0; i < spaces; i++) {
+        record[2 + 2 * i] = low[i] | (uint32_t)high[i] << 8;
+        record[3 + 2 * i] = state;
+    }
+    if (byte >= 0) {
+        record[2 + 2 * i] = (uint32_t)byte | (uint32_t)byte << 8;
+        record[3 + 2 * i] = target;
+    } else {
+        record[1] = 1;
+        record[2 + 2 * i] = target;
+    }
+    return state;
+}
+
+/* States in front of a rule's value: behind the colon, or (colon) in front of it. */
+static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int colon)
+{
+    uint32_t at;
+
+    while (s->values.count < 2 * (rule + 1) && !s->b->failed)
+        specdec__vector_push(s->b, &s->values, 0);
+    if (s->b->failed)
+        return 0;
+    at = s->values.data[2 * rule];
+    if (!at) {
+        at = specdec__schema_spaced(s, -1, rule);
+        s->values.data[2 * rule] = at;
+        s->values.data[2 * rule + 1] = specdec__schema_spaced(s, ':', at);
+    }
+    return s->values.data[2 * rule + (colon != 0)];
+}
+
+/* ---- Strings. */
+
+/* A string's text as it is written between quotes. */
+static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
+{
+    static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
+    const specdec__bytes raw = specdec__json_raw(&s->j, node);
+    unsigned char *text = (unsigned char *)specdec__build_scratch(s->b, raw.size / 4 + 1);
+    unsigned char *out = (unsigned char *)specdec__build_scratch(s->b, 6 * raw.size / 4 + 1);
+    size_t count, i, at = 0;
+
+    *size = 0;
+    if (!text || !out)
+        return NULL;
+    count = specdec__json_string(&s->j, node, (char *)text, raw.size);
+    for (i = 0; i < count; i++) {
+        const char *known = text[i] ? strchr(meant, text[i]) : NULL;
+
+        if (known) {
+            out[at++] = '\\';
+            out[at++] = (unsigned char)names[known - meant];
+        } else if (text[i] < 32) {
+            memcpy(out + at, "\\u00", 4);
+            out[at + 4] = (unsigned char)digits[text[i] >> 4];
+            out[at + 5] = (unsigned char)digits[text[i] & 15];
+            at += 6;
+        } else {
+            out[at++] = text[i];
+        }
+    }
+    *size = at;
+    return out;
+}
+
+/* The tree of a pattern or format; 0, and nothing failed: the format's name is an annotation. */
+static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fact *fact, int format)
+{
+    specdec__source source;
+    specdec__vector none;
+    unsigned char *text;
+    uint32_t tree;
+    size_t size, i;
+
+    memset(&source, 0, sizeof source);
+    memset(&none, 0, sizeof none);
+    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a string");
+    size = specdec__json_raw(&s->j, fact->node).size;
+    text = (unsigned char *)specdec__build_scratch(s->b, size / 4 + 1);
+    if (!text)
+        return 0;
+    source.text = text;
+    source.size = specdec__json_string(&s->j, fact->node, (char *)text, size);
+    if (format) {
+        for (i = 0; i < SPECDEC__COUNT(specdec__formats); i++)
+            if (source.size == strlen(specdec__formats[i].name) &&
+                memcmp(specdec__formats[i].name, text, source.size) == 0)
+                break;
+        if (i == SPECDEC__COUNT(specdec__formats))
+            return 0;
+        if (!specdec__formats[i].expression)
+            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
+                                                  "it is not supported");
+        source.text = (const unsigned char *)specdec__formats[i].expression;
+        source.size = strlen(specdec__formats[i].expression);
+    }
+    tree = specdec__regex_parse(s->b, &source, &none, format);
+    if (s->b->failed && !s->bad_key) {
+        s->bad_node = fact->owner;
+        s->bad_key = "pattern";
+        if (s->b->failed == SPECDEC_ERROR_FORMAT)
+            s->b->failed = SPECDEC_ERROR_UNSUPPORTED;
+    }
+    return tree;
+}
+
+/* The DFA of some listed strings. */
+static int specdec__schema_listed(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
+{
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t at = 0, start;
+
+    if (!list)
+        at = node;
+    while (!b->failed && (!list || specdec__schema_each(s, node, &at))) {
+        size_t size;
+        unsigned char *text;
+
+        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING &&
+            (text = specdec__schema_spelled(s, at, &size)) != NULL)
+            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+        if (!list)
+            break;
+    }
+    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD])
+        specdec__tree_prepend(b, any, specdec__tree_set(b, b->ranges.count));
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, any, start);
+    return !b->failed && specdec__dfa_build(b, d, start);
+}
+
+/* What a fact about a string says: a product with *d. least, most: lengths, which are not in it. Returns 0 when no
+   string obeys it. */
+static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
+                                       uint32_t *length)
+{
+    specdec__build *b = s->b;
+    specdec__dfa one;
+    uint32_t tree, least, most, count;
+
+    switch (fact->kind) {
+    case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MAX_LENGTH:
+        count = specdec__schema_count(s, fact);
+        if ((fact->kind == SPECDEC__KEY_MIN_LENGTH) != (fact->more != 0))
+            length[0] = count + fact->more > length[0] ? count + fact->more : length[0];
+        else
+            length[1] = count - fact->more < length[1] ? count - fact->more : length[1];
+        return 1;
+    case SPECDEC__KEY_PATTERN: case SPECDEC__KEY_FORMAT:
+        tree = specdec__schema_expression(s, fact, fact->kind == SPECDEC__KEY_FORMAT);
+        if (!tree)
+            return !fact->more;
+        if (!fact->more) {
+            specdec__tree_lengths(b, tree, &least, &most);
+            length[2] = least > length[2] ? least : length[2];
+            length[3] = most < length[3] ? most : length[3];
+        }
+        return specdec__strings_tree(b, &one, tree) && specdec__strings_and(b, d, any, &one, (int)fact->more);
+    case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST:
+        return specdec__schema_listed(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
+               specdec__strings_and(b, d, any, &one, (int)fact->more);
+    default: return 1;
+    }
+}
+
+/* The product with a length, unless that is known to hold. */
+static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any, const uint32_t *length, uint32_t owner)
+{
+    specdec__dfa one;
+
+    if (length[2] >= length[0] && length[3] <= length[1])
+        return;
+    if (!specdec__strings_length(s->b, &one, length[0], length[1]) || !specdec__strings_and(s->b, d, any, &one, 0))
+        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
+            s->bad_node = owner;
+            s->bad_key = "maxLength";
+        }
+}
+
+/* Strings that obey all facts. */
+static void specdec__schema_strings(specdec__schema *s)
+{
+    uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, i, place, owner = 0;
+    specdec__dfa d;
+    int any = 0;
+
+    memset(&d, 0, sizeof d);
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+
+        if (fact.kind == SPECDEC__KEY_MIN_LENGTH || fact.kind == SPECDEC__KEY_MAX_LENGTH)
+            owner = fact.owner;
+        if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
+            return;
+    }
+    if (s->b->failed || length[0] > length[1])
+        return;
+    if (!any && !length[0] && length[1] == UINT32_MAX) {
+        s->simple |= SPECDEC__TYPE_STRING;
+        return;
+    }
+    if (!any) {
+        specdec__schema_way(s, specdec__strings_counted(s->b, length[0], length[1]));
+        return;
+    }
+    specdec__schema_limit(s, &d, &any, length, owner);
+    if (s->b->failed || !specdec__dfa_trim(s->b, &d))
+        return;
+    place = specdec__emit(s->b, &d, &s->end, NULL);
+    specdec__schema_way(s, specdec__schema_byte(s, '"', place));
+}
+
+/* ---- Numbers. */
+
+/* The product with numbers that are on one side of a number. */
+static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t node, int at_least, int strict)
+{
+    specdec__dfa side, old = *d;
+    specdec__decimal limit;
+
+    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
+        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
+    } else if (!specdec__decimal_read(specdec__json_raw(&s->j, node), &limit)) {
+        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
+    } else if (specdec__numbers_limit(s->b, &side, &limit, at_least, strict)) {
+        specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
+    }
+}
+
+/* The product with numbers that are not a listed one. */
+static void specdec__schema_beside(specdec__schema *s, specdec__dfa *d, uint32_t node)
+{
+    specdec__dfa above = *d, below = *d;
+
+    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER)
+        return;
+    specdec__schema_side(s, &above, node, 1, 1);
+    specdec__schema_side(s, &below, node, 0, 1);
+    if (!s->b->failed)
+        specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
+}
+
+static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const specdec__fact *fact)
+{
+    specdec__dfa all, old = *d;
+    specdec__decimal unit;
+    uint32_t value = 0;
+    int i;
+
+    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
+        !specdec__decimal_read(specdec__json_raw(&s->j, fact->node), &unit)) {
+        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
+        return;
+    }
+    for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_MOST; i++)
+        value = value * 10 + (uint32_t)(unit.digits[i] - '0');
+    if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_MOST) {
+        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
+                             value && !unit.negative ? "the number is too large" : "the number is not positive");
+        return;
+    }
+    if (specdec__numbers_multiple(s->b, &all, value, (uint32_t)unit.fraction))
+        specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
+}
+
+/* Is a limit strict by a draft-04 keyword beside it? */
+static int specdec__schema_strict(const specdec__schema *s, const specdec__fact *fact)
+{
+    const uint32_t flag = specdec__schema_get(s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum"
+                                                                                                 : "exclusiveMaximum");
+
+    return flag && specdec__schema_node(s, flag)->kind == SPECDEC__JSON_TRUE;
+}
+
+/* What a fact says of numbers; d: those that obey the ones before. Returns whether it says anything. */
+static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
+{
+    const uint32_t kind = specdec__schema_node(s, fact->node)->kind;
+    uint32_t at = 0;
+    int strict = 1, flag = kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE;
+
+    switch (fact->kind) {
+    case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM:
+        strict = specdec__schema_strict(s, fact);
+        flag = 0;
+        break;
+    case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW: break;
+    case SPECDEC__KEY_MULTIPLE:
+        if (d)
+            specdec__schema_multiple(s, d, fact);
+        return 1;
+    case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* negated ones */
+        if (d && fact->kind == SPECDEC__KEY_CONST)
+            specdec__schema_beside(s, d, fact->node);
+        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_each(s, fact->node, &at) && !s->b->failed)
+            specdec__schema_beside(s, d, at);
+        return 1;
+    default: return 0;
+    }
+    if (flag) /* draft 4: it belongs to minimum */
+        return 0;
+    if (d) {
+        const int lower = fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE;
+        const int negated = fact->more != 0;
+
+        specdec__schema_side(s, d, fact->node, lower != negated, strict != negated);
+    }
+    return 1;
+}
+
+/* The rule of an expression over bytes. */
+static uint32_t specdec__schema_simple_rule(specdec__schema *s, const char *text)
+{
+    const uint32_t rule = specdec__build_rule(s->b);
+    specdec__dfa d;
+
+    if (!s->b->failed && specdec__numbers_parse(s->b, &d, text, strlen(text)))
+        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
+    return s->b->failed ? 0 : rule;
+}
+
+/* Numbers that obey all facts. */
+static void specdec__schema_numbers(specdec__schema *s)
+{
+    const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
+    const char *text = types == SPECDEC__TYPE_NUMBER ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
+                       : types == SPECDEC__TYPE_INTEGER ? "-?(0|[1-9]\\d*)" : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
+    uint32_t i, limits = 0;
+    specdec__dfa d;
+
+    for (i = 0; i < s->facts.count / 4; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        limits += (uint32_t)specdec__schema_number_fact(s, &fact, NULL);
+    }
+    if (!limits && types != SPECDEC__TYPE_FRACTION) {
+        s->simple |= types;
+        return;
+    }
+    if (!specdec__numbers_parse(s->b, &d, text, strlen(text)))
+        return;
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        specdec__schema_number_fact(s, &fact, &d);
+    }
+    if (!s->b->failed && specdec__dfa_trim(s->b, &d))
+        specdec__schema_way(s, specdec__emit(s->b, &d, NULL, NULL));
+}
+
+/* ---- Arrays. */
+
+/* The schemas of an array's first items, and of those behind them, by the keywords of one schema; 0: there are none. */
+static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
+{
+    const uint32_t items = specdec__schema_get(s, owner, "items");
+
+    *first = specdec__schema_get(s, owner, "prefixItems");
+    *rest = items;
+    if (!*first && items && specdec__schema_node(s, items)->kind == SPECDEC__JSON_ARRAY) {
+        *first = items;
+        *rest = specdec__schema_get(s, owner, "additionalItems");
+    }
+    if (*first && specdec__schema_node(s, *first)->kind != SPECDEC__JSON_ARRAY)
+        *first = 0;
+}
+
+/* The rule of item i, by all facts. */
+static uint32_t specdec__schema_item(specdec__schema *s, uint32_t i)
+{
+    uint32_t term[64], count = 0, f;
+
+    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, f);
+        uint32_t first, rest, at = 0, k = 0;
+
+        if (fact.kind != SPECDEC__KEY_ITEMS)
+            continue;
+        specdec__schema_items(s, fact.owner, &first, &rest);
+        if (first && i < specdec__schema_node(s, first)->count)
+            for (rest = 0; specdec__schema_each(s, first, &at) && !rest; k++)
+                rest = k == i ? at : 0;
+        if (rest && count == 64)
+            specdec__schema_fail(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        else if (rest)
+            term[count++] = rest << 1;
+    }
+    return s->b->failed ? 0 : specdec__schema_rule(s, term, count);
+}
+
+static void specdec__schema_arrays(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    uint32_t least = 0, most = UINT32_MAX, prefix = 0, i, array, start, after, before, unique = 0;
+
+    for (i = 0; i < s->facts.count / 4 && !b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+
+        if (fact.kind == SPECDEC__KEY_ITEMS) {
+            uint32_t first, rest;
+
+            specdec__schema_items(s, fact.owner, &first, &rest);
+            if (first && specdec__schema_node(s, first)->count > prefix)
+                prefix = specdec__schema_node(s, first)->count;
+        } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
+            const uint32_t count = specdec__schema_count(s, &fact);
+
+            if ((fact.kind == SPECDEC__KEY_MIN_ITEMS) != (fact.more != 0))
+                least = count + fact.more > least ? count + fact.more : least;
+            else
+                most = count - fact.more < most ? count - fact.more : most;
+        } else if (fact.kind == SPECDEC__KEY_UNIQUE && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_TRUE) {
+            unique = fact.owner + 1;
+        }
+    }
+    if (b->failed || least > most)
+        return;
+    if (unique && most > 1) {
+        specdec__schema_fail(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
+        return;
+    }
+    array = specdec__build_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
+    start = specdec__build_state(b, SPECDEC__VERTEX_ARRAY, 2);
+    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_ITEM, 2);
+    before = specdec__build_state(b, SPECDEC__VERTEX_BEFORE_ITEM, 2);
+    if (b->failed)
+        return;
+    b->words[start + 1] = b->words[after + 1] = b->words[before + 1] = array;
+    b->words[array + SPECDEC__ARRAY_COUNT] = prefix;
+    b->words[array + SPECDEC__ARRAY_LEAST] = least;
+    b->words[array + SPECDEC__ARRAY_MOST] = most;
+    b->words[array + SPECDEC__ARRAY_CAP] = most != UINT32_MAX ? most : least > prefix ? least : prefix;
+    b->words[array + SPECDEC__ARRAY_END] = s->end;
+    b->words[array + SPECDEC__ARRAY_AFTER] = after;
+    b->words[array + SPECDEC__ARRAY_BEFORE] = before;
+    for (i = 0; i <= prefix && !b->failed; i++) {
+        const uint32_t rule = specdec__schema_item(s, i);
+        b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
+    }
+    specdec__schema_way(s, specdec__schema_byte(s, '[', start));
+}
+
+/* ---- Listed values. */
+
+/* Does a listed value obey the other facts of its shape? */
+static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
+{
+    static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
+    const uint32_t type = specdec__schema_type_of(s, node);
+    uint32_t i, length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at;
+    specdec__dfa d;
+    int any = 0;
+
+    if (!(type & s->types))
+        return 0;
+    memset(&d, 0, sizeof d);
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_parse(s->b, &d, any_number, sizeof any_number - 1))
+        return 0;
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+
+        at = 0;
+        if (fact.kind == SPECDEC__KEY_CONST && specdec__json_equal(s, fact.node, node) == (int)fact.more)
+            return 0;
+        if (fact.kind == SPECDEC__KEY_ENUM) {
+            while (specdec__schema_each(s, fact.node, &at) && !specdec__json_equal(s, at, node))
+                ;
+            if ((at < specdec__schema_node(s, fact.node)->next && at) == (int)fact.more)
+                return 0;
+        } else if (fact.kind == SPECDEC__KEY_CONST) {
+            continue;
+        } else if (type & SPECDEC__TYPE_NUMBER) {
+            specdec__schema_number_fact(s, &fact, &d);
+        } else if (type == SPECDEC__TYPE_STRING) {
+            if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
+                return 0;
+        } else if (type >= SPECDEC__TYPE_ARRAY &&
+                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
+                     fact.kind <= SPECDEC__KEY_UNIQUE) ||
+                    (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
+            specdec__schema_fail(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
+                                 "it lists arrays or objects beside keywords for these");
+        }
+    }
+    if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
+        const specdec__bytes raw = specdec__json_raw(&s->j, node);
+
+        return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
+    }
+    if (type == SPECDEC__TYPE_STRING && !s->b->failed) {
+        size_t size, k, count = 0;
+        const unsigned char *text = specdec__schema_spelled(s, node, &size);
+        char *plain = (char *)specdec__build_scratch(s->b, size / 4 + 1);
+
+        if (!text || !plain)
+            return 0;
+        if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
+            return 0;
+        size = specdec__json_string(&s->j, node, plain, size);
+        for (k = 0; k < size; k++)
+            count += ((unsigned char)plain[k] & 0xc0) != 0x80;
+        return count >= length[0] && count <= length[1];
+    }
+    return !s->b->failed;
+}
+
+/* White space, where it may stand. */
+static void specdec__literal_space(specdec__schema *s, uint32_t all)
+{
+    if (s->free_space)
+        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+}
+
+static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byte)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
+}
+
+/* The tree of a value as it may be written. Arrays and objects keep the order in which they are listed. */
+static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
+{
+    specdec__build *b = s->b;
+    const specdec__json_node value = *specdec__schema_node(s, node);
+    uint32_t all, at = 0, first = 1;
+    size_t size;
+
+    if (value.kind < SPECDEC__JSON_STRING)
+        return specdec__tree_text(b, s->j.text + value.from, value.to - value.from);
+    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    if (value.kind == SPECDEC__JSON_STRING) {
+        const unsigned char *text = specdec__schema_spelled(s, node, &size);
+
+        specdec__literal_byte(s, all, '"');
+        if (text)
+            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
+        specdec__literal_byte(s, all, '"');
+        return all;
+    }
+    specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? '[' : '{');
+    for (; specdec__schema_each(s, node, &at) && !b->failed; first = 0) {
+        if (!first) {
+            specdec__literal_space(s, all);
+            specdec__literal_byte(s, all, ',');
+        }
+        specdec__literal_space(s, all);
+        specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
+        if (value.kind == SPECDEC__JSON_ARRAY)
+            continue;
+        specdec__literal_space(s, all);
+        specdec__literal_byte(s, all, ':');
+        specdec__literal_space(s, all);
+        specdec__tree_prepend(b, all, specdec__literal_tree(s, at + 1));
+    }
+    specdec__literal_space(s, all);
+    specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');
+    return all;
+}
+
+SPECDEC__FOR_SPEED
