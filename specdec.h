@@ -97,12 +97,14 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode words stages lookup load merge tokenize decode stop template template_run chat
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop template template_run chat
+     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
-     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions fields save enter
+     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
+         fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
      >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
@@ -162,6 +164,7 @@ extern "C" {
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
+   SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
    SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
@@ -1053,6 +1056,94 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
    SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
 
+/* ---- Constraints: texts that obey a grammar or a schema. ----------------------------------------------------------
+
+   A constraint says which bytes may follow a text. It is compiled once into memory of the caller's, is read-only after
+   that, and serves any number of texts and threads; it holds no pointers, so its specdec_constraint_bytes may be copied
+   (8-byte aligned). Each text has a state of its own, which may be copied. Whatever is allowed can be brought to an
+   end: there are no dead ends. A text nests at most 48 deep. */
+typedef struct specdec_constraint specdec_constraint;
+typedef struct specdec_constraint_state specdec_constraint_state;
+typedef struct specdec_token_trie specdec_token_trie;
+
+typedef enum specdec_constraint_kind {
+    SPECDEC_CONSTRAINT_JSON,    /* any JSON value; no text */
+    SPECDEC_CONSTRAINT_SCHEMA,  /* a JSON schema (2020-12, also as older ones write it): see docs/manual.md */
+    SPECDEC_CONSTRAINT_GBNF,    /* a grammar as llama.cpp has them, whose first rule is root */
+    SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
+    SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
+    SPECDEC_CONSTRAINT_KINDS
+} specdec_constraint_kind;
+
+/* What a constraint is made from. It is read by the call alone. */
+typedef struct specdec_constraint_source {
+    specdec_constraint_kind kind;
+    const char *text;           /* the schema, grammar or expression, */
+    size_t length;              /* of so many bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
+    const char *const *choices; /* (choice_count) texts to choose from */
+    int choice_count;
+    int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
+} specdec_constraint_source;
+
+/* Bytes to compile in, enough for all but what is strange; specdec_constraint_bytes are needed afterwards. More may be
+   given: specdec_constraint_init says ERROR_MEMORY where less than all is too little. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_constraint_needed(const specdec_constraint_source *source, size_t *bytes,
+                                                     specdec_error *error);
+
+/* Compiles. The work is bounded, whatever the text is. Errors: ARGUMENT, MEMORY; FORMAT: the text is not what it should
+   be, or nothing can match it; UNSUPPORTED: it asks for what cannot be done. The words name line and column, or the
+   schema's keyword and its path. */
+SPECDEC_DEF specdec_result specdec_constraint_init(const specdec_constraint **constraint,
+                                                   const specdec_constraint_source *source, void *memory, size_t bytes,
+                                                   specdec_error *error);
+
+/* Bytes that a constraint takes, from where it begins; and a number that differs between constraints. */
+SPECDEC_DEF size_t specdec_constraint_bytes(const specdec_constraint *constraint);
+SPECDEC_DEF uint64_t specdec_constraint_hash(const specdec_constraint *constraint);
+
+/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is
+   as good. NULL when that is too small. */
+SPECDEC_DEF size_t specdec_constraint_state_bytes(const specdec_constraint *constraint);
+SPECDEC_DEF specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory,
+                                                               size_t bytes);
+
+/* Adds bytes to the text. Returns how many of them were taken: the one behind those may not stand there. */
+SPECDEC_DEF size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_constraint_state *state,
+                                              const void *bytes, size_t count);
+
+/* May these bytes follow? The state stays. */
+SPECDEC_DEF int specdec_constraint_allows(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                          const void *bytes, size_t count);
+
+/* Is the text whole, so that it may end here? More may be allowed to follow. */
+SPECDEC_DEF int specdec_constraint_complete(const specdec_constraint *constraint,
+                                            const specdec_constraint_state *state);
+
+/* Which bytes may follow: bit byte % 32 of mask[byte / 32]. Returns how many they are. */
+SPECDEC_DEF int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                        uint32_t mask[8]);
+
+/* Bytes that must follow, since the text is not whole and nothing else may: at most room of them. Returns how many. */
+SPECDEC_DEF size_t specdec_constraint_forced(const specdec_constraint *constraint,
+                                             const specdec_constraint_state *state, void *bytes, size_t room);
+
+/* The tokens of a vocabulary in the order of their bytes, for masks: made once a model. The memory must stay. Errors:
+   ARGUMENT, MEMORY. */
+SPECDEC_DEF specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model,
+                                                   void *memory, size_t bytes, specdec_error *error);
+
+/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where
+   it is whole. Control tokens and those without bytes may not, nor those above 255 bytes. Needs memory of
+   specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
+SPECDEC_DEF size_t specdec_constraint_mask_memory(const specdec_constraint *constraint);
+SPECDEC_DEF int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                        const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes);
+
+/* May this token follow? As its bit in the mask, without the others. */
+SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                         const specdec_token_trie *trie, int32_t token);
+
 /* ---- Files and types: what GGUF files hold, and number formats, without an engine. ------------------------------- */
 
 /* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
@@ -1487,6 +1578,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__NGRAMS 0
 #else
 #define SPECDEC__NGRAMS 1
+#endif
+
+/* Whether constraints are there. */
+#ifdef SPECDEC_NO_CONSTRAINTS
+#define SPECDEC__CONSTRAINTS 0
+#else
+#define SPECDEC__CONSTRAINTS 1
 #endif
 
 /* Whether mixtures of experts are there. */
@@ -15395,6 +15493,485 @@ SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>text/json: JSON texts (RFC 8259) as flat arrays of nodes.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+enum { SPECDEC__JSON_DEPTH = 128 }; /* arrays and objects in each other */
+
+enum {
+    SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
+    SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT
+};
+
+/* A value, or the name of a member. Nodes stand in the order of the text: behind an array its items, behind an object
+   its members, each a name (a string) and a value; `next` is the first node behind all of that. */
+typedef struct specdec__json_node {
+    uint32_t from, to; /* bytes of the text that spell it, a string's quotes included */
+    uint32_t next;
+    uint32_t count;    /* items of an array; members of an object */
+    uint8_t kind;
+    uint8_t escaped;   /* a string: it has escapes; a number: it has a fraction or an exponent */
+} specdec__json_node;
+
+/* A text, and room for its nodes; node 0 is its value. */
+typedef struct specdec__json {
+    const unsigned char *text;
+    size_t size;
+    specdec__json_node *nodes; /* (room) NULL: they are only counted */
+    size_t room, count;        /* count: nodes of the text, also those beyond the room */
+    const char *failed;        /* why the text is no JSON; NULL: it is */
+    size_t at;                 /* the byte where */
+} specdec__json;
+
+/* No text of so many bytes has more nodes. */
+SPECDEC__INLINE size_t specdec__json_most(size_t bytes) { return bytes / 2 + 2; }
+
+static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
+{
+    j->failed = why;
+    j->at = at;
+    return 0;
+}
+
+/* Four hexadecimal digits; -1: they are not there. */
+static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned char *end)
+{
+    int32_t code = 0;
+    int i;
+
+    if (end - at < 4)
+        return -1;
+    for (i = 0; i < 4; i++) {
+        const int c = at[i], letter = c | 32;
+
+        if (c >= '0' && c <= '9')
+            code = code * 16 + c - '0';
+        else if (letter >= 'a' && letter <= 'f')
+            code = code * 16 + letter - 'a' + 10;
+        else
+            return -1;
+    }
+    return code;
+}
+
+/* Bytes of a character in UTF-8, 1..4. */
+static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
+{
+    const size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    size_t i;
+
+    for (i = size; --i > 0; code >>= 6)
+        out[i] = (unsigned char)(0x80 | (code & 63));
+    out[0] = (unsigned char)(size == 1 ? code : (0xf00u >> size & 0xffu) | code);
+    return size;
+}
+
+/* The next character of a string's text between its quotes: its bytes in UTF-8, 1..4, in out, and *at behind it. 0:
+   what stands there is none: a control character, no UTF-8, no escape, half a surrogate pair. *at < end. */
+static size_t specdec__json_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
+{
+    static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    const unsigned char *c = *at;
+    const char *known;
+    int32_t code, low;
+    int size;
+
+    if (c[0] != '\\') {
+        size = c[0] < 32 ? 0 : specdec__text_sequence(c, (size_t)(end - c));
+        if (size <= 0)
+            return 0;
+        memcpy(out, c, (size_t)size);
+        *at += size;
+        return (size_t)size;
+    }
+    if (end - c < 2)
+        return 0;
+    known = (const char *)memchr(names, c[1], sizeof names - 1);
+    if (known) {
+        out[0] = (unsigned char)meant[known - names];
+        *at += 2;
+        return 1;
+    }
+    code = c[1] == 'u' ? specdec__json_hexadecimal(c + 2, end) : -1;
+    size = 6;
+    if (code >= 0xd800 && code < 0xdc00) {
+        low = end - c >= 12 && c[6] == '\\' && c[7] == 'u' ? specdec__json_hexadecimal(c + 8, end) : -1;
+        code = low >= 0xdc00 && low < 0xe000 ? 0x10000 + (code - 0xd800) * 1024 + low - 0xdc00 : -1;
+        size = 12;
+    } else if (code >= 0xdc00 && code < 0xe000) {
+        code = -1;
+    }
+    if (code < 0)
+        return 0;
+    *at += size;
+    return specdec__json_encode((uint32_t)code, out);
+}
+
+/* ---- Reading. */
+
+static size_t specdec__json_space(const specdec__json *j, size_t at)
+{
+    while (at < j->size && (j->text[at] == ' ' || j->text[at] == '\t' || j->text[at] == '\r' || j->text[at] == '\n'))
+        at++;
+    return at;
+}
+
+/* The end of the string whose first quote is at node->from; 0: the text has failed. */
+static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node *node)
+{
+    const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
+    unsigned char bytes[4];
+
+    node->kind = SPECDEC__JSON_STRING;
+    while (c < end && *c != '"') {
+        node->escaped |= *c == '\\';
+        if (*c >= 32 && *c < 128 && *c != '\\')
+            c++;
+        else if (!specdec__json_character(&c, end, bytes))
+            return specdec__json_fail(j, (size_t)(c - j->text), *c == '\\' ? "an escape that is not allowed"
+                                                              : *c < 32    ? "a control character in a string"
+                                                                           : "a string that is not UTF-8");
+    }
+    if (c == end)
+        return specdec__json_fail(j, at, "a string without an end");
+    node->to = (uint32_t)(c + 1 - j->text);
+    return 1;
+}
+
+static size_t specdec__json_digits(const specdec__json *j, size_t at)
+{
+    while (at < j->size && j->text[at] >= '0' && j->text[at] <= '9')
+        at++;
+    return at;
+}
+
+/* A number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
+static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node *node)
+{
+    const size_t from = at + (j->text[at] == '-');
+    size_t end = specdec__json_digits(j, from), digits;
+
+    node->kind = SPECDEC__JSON_NUMBER;
+    if (end == from || (end - from > 1 && j->text[from] == '0'))
+        return specdec__json_fail(j, from, "a number that is not allowed");
+    if (end < j->size && j->text[end] == '.') {
+        node->escaped = 1;
+        digits = end + 1;
+        end = specdec__json_digits(j, digits);
+        if (end == digits)
+            return specdec__json_fail(j, end, "a number without digits behind its point");
+    }
+    if (end < j->size && (j->text[end] | 32) == 'e') {
+        node->escaped = 1;
+        digits = end + 1;
+        digits += digits < j->size && (j->text[digits] == '+' || j->text[digits] == '-');
+        end = specdec__json_digits(j, digits);
+        if (end == digits)
+            return specdec__json_fail(j, end, "a number without digits in its exponent");
+    }
+    node->to = (uint32_t)end;
+    return 1;
+}
+
+/* What begins at a byte: all of a string, a number or a word; of an array or object the bracket. */
+static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *node)
+{
+    static const char *const words[] = {"null", "false", "true"};
+    const int c = at < j->size ? j->text[at] : 0;
+    int i;
+
+    memset(node, 0, sizeof *node);
+    node->from = (uint32_t)at;
+    node->to = (uint32_t)at + 1;
+    if (c == '"')
+        return specdec__json_quoted(j, at, node);
+    if (c == '-' || (c >= '0' && c <= '9'))
+        return specdec__json_numeral(j, at, node);
+    if (c == '[' || c == '{') {
+        node->kind = c == '[' ? SPECDEC__JSON_ARRAY : SPECDEC__JSON_OBJECT;
+        return 1;
+    }
+    for (i = 0; i < 3; i++) {
+        const size_t size = strlen(words[i]);
+
+        if (j->size - at >= size && memcmp(j->text + at, words[i], size) == 0) {
+            node->kind = (uint8_t)(SPECDEC__JSON_NULL + i);
+            node->to = (uint32_t)(at + size);
+            return 1;
+        }
+    }
+    return specdec__json_fail(j, at, at < j->size ? "no value where one must be" : "it ends too early");
+}
+
+/* An array or object that is not at its end. */
+typedef struct specdec__json_open {
+    uint32_t node, count;
+    int object;
+} specdec__json_open;
+
+/* Counts a node, and keeps it while there is room. */
+static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
+{
+    if (j->count < j->room) {
+        j->nodes[j->count] = *node;
+        j->nodes[j->count].next = (uint32_t)j->count + 1;
+    }
+    j->count++;
+}
+
+/* Ends arrays and objects that end at a byte, one after the other, and takes the comma or the end behind them. open[0]
+   is no array. Returns the byte behind that. */
+static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
+{
+    for (;;) {
+        const specdec__json_open *inner = &open[*depth];
+        const int c = at < j->size ? j->text[at] : 0;
+
+        if (!*depth) {
+            if (at < j->size)
+                specdec__json_fail(j, at, "something behind the value");
+            return at;
+        }
+        if (c == ',' && inner->count)
+            return at + 1;
+        if (c != (inner->object ? '}' : ']')) {
+            specdec__json_fail(j, at, at < j->size ? "no comma or bracket where one must be" : "it ends too early");
+            return at;
+        }
+        if (inner->node < j->room) {
+            j->nodes[inner->node].next = (uint32_t)j->count;
+            j->nodes[inner->node].count = inner->count;
+            j->nodes[inner->node].to = (uint32_t)at + 1;
+        }
+        --*depth;
+        at = specdec__json_space(j, at + 1);
+    }
+}
+
+/* A member's name and the colon. Returns the byte of its value. */
+static size_t specdec__json_name(specdec__json *j, size_t at)
+{
+    specdec__json_node name;
+
+    at = specdec__json_space(j, at);
+    if (at >= j->size || j->text[at] != '"') {
+        specdec__json_fail(j, at, at < j->size ? "no name where one must be" : "it ends too early");
+        return at;
+    }
+    if (!specdec__json_value(j, at, &name))
+        return at;
+    specdec__json_keep(j, &name);
+    at = specdec__json_space(j, name.to);
+    if (at >= j->size || j->text[at] != ':')
+        specdec__json_fail(j, at, "no colon behind a name");
+    return at + 1;
+}
+
+/* Is the text JSON? Fills the nodes, as far as there is room, and counts them; j->failed and j->at say why it is not.
+   Time: the size of the text. */
+static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
+{
+    specdec__json_open open[SPECDEC__JSON_DEPTH + 1];
+    size_t at = 0;
+    int depth = 0;
+
+    j->count = 0;
+    j->failed = NULL;
+    j->room = j->nodes ? j->room : 0;
+    if (j->size >= UINT32_MAX)
+        return specdec__json_fail(j, 0, "it is too long");
+    do {
+        specdec__json_node node;
+
+        if (depth) {
+            open[depth].count++;
+            if (open[depth].object)
+                at = specdec__json_name(j, at);
+        }
+        if (j->failed)
+            return 0;
+        at = specdec__json_space(j, at);
+        if (!specdec__json_value(j, at, &node))
+            return 0;
+        specdec__json_keep(j, &node);
+        at = specdec__json_space(j, node.to);
+        if (node.kind < SPECDEC__JSON_ARRAY) {
+            at = specdec__json_close(j, at, open, &depth);
+            continue;
+        }
+        if (depth == SPECDEC__JSON_DEPTH)
+            return specdec__json_fail(j, node.from, "too many brackets in each other");
+        open[++depth].node = (uint32_t)j->count - 1;
+        open[depth].count = 0;
+        open[depth].object = node.kind == SPECDEC__JSON_OBJECT;
+        if (at < j->size && j->text[at] == (open[depth].object ? '}' : ']'))
+            at = specdec__json_close(j, at, open, &depth);
+    } while (!j->failed && depth);
+    if (!j->failed && at < j->size)
+        specdec__json_fail(j, at, "something behind the value");
+    return !j->failed;
+}
+
+/* ---- Asking. */
+
+/* The bytes that spell a value: of a string with its quotes and escapes. */
+static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, size_t node)
+{
+    specdec__bytes out;
+
+    out.data = j->text + j->nodes[node].from;
+    out.size = j->nodes[node].to - j->nodes[node].from;
+    return out;
+}
+
+/* What a string says: the bytes it has; those that fit go to out[room]. No zero byte is written. */
+static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_t node, char *out, size_t room)
+{
+    const specdec__bytes raw = specdec__json_raw(j, node);
+    const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
+    size_t size = 0, i;
+
+    while (at < end) {
+        unsigned char bytes[4];
+        const size_t count = specdec__json_character(&at, end, bytes);
+
+        if (!count)
+            break;
+        for (i = 0; i < count && size + i < room; i++)
+            out[size + i] = (char)bytes[i];
+        size += count;
+    }
+    return size;
+}
+
+/* Is a node a string that says these bytes? */
+static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t node, const char *text, size_t size)
+{
+    const specdec__bytes raw = specdec__json_raw(j, node);
+    const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
+
+    if (j->nodes[node].kind != SPECDEC__JSON_STRING)
+        return 0;
+    if (!j->nodes[node].escaped)
+        return raw.size - 2 == size && (!size || memcmp(at, text, size) == 0);
+    while (at < end) {
+        unsigned char bytes[4];
+        const size_t count = specdec__json_character(&at, end, bytes);
+
+        if (!count || count > size || memcmp(bytes, text, count) != 0)
+            return 0;
+        text += count;
+        size -= count;
+    }
+    return !size;
+}
+
+/* The value of an object's member: of several with this name the last, as Python has it. 0: there is none, or the node
+   is no object. */
+static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_t object, const char *name)
+{
+    const size_t size = strlen(name);
+    size_t node = object + 1, found = 0;
+    uint32_t i;
+
+    if (j->nodes[object].kind != SPECDEC__JSON_OBJECT)
+        return 0;
+    for (i = 0; i < j->nodes[object].count; i++) {
+        if (specdec__json_says(j, node, name, size))
+            found = node + 1;
+        node = j->nodes[node + 1].next;
+    }
+    return found;
+}
+
+/* A number's digits without sign, point and leading zeros, as an integer times ten to the *exponent. Returns whether
+   that is exact: at most 19 digits count, and the exponent stays within 9,999. */
+static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
+{
+    size_t i = raw.data[0] == '-';
+    int point = 0, exact = 1, written = 0, sign = 1;
+
+    *digits = 0;
+    *exponent = 0;
+    for (; i < raw.size && (raw.data[i] | 32) != 'e'; i++) {
+        const unsigned digit = (unsigned)raw.data[i] - '0';
+
+        if (raw.data[i] == '.') {
+            point = 1;
+        } else if (*digits <= (UINT64_MAX - digit) / 10) {
+            *digits = *digits * 10 + digit;
+            *exponent -= point;
+        } else {
+            exact &= !digit;
+            *exponent += !point;
+        }
+    }
+    if (i < raw.size) {
+        i++;
+        sign = raw.data[i] == '-' ? -1 : 1;
+        for (i += raw.data[i] == '-' || raw.data[i] == '+'; i < raw.size; i++)
+            written = written < 100000 ? written * 10 + (raw.data[i] - '0') : written;
+        exact &= written < 10000;
+        *exponent += sign * written;
+    }
+    return exact;
+}
+
+/* Is a number an integer in value ("1e3" and "2.0", too) that fits? */
+static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t node, int64_t *out)
+{
+    const int negative = j->text[j->nodes[node].from] == '-';
+    uint64_t digits;
+    int exponent;
+
+    if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
+        return 0;
+    if (!specdec__json_decimal(specdec__json_raw(j, node), &digits, &exponent))
+        return 0;
+    for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
+        digits /= 10;
+    for (; digits && exponent > 0 && digits <= UINT64_MAX / 10; exponent--)
+        digits *= 10;
+    if ((digits && exponent) || digits > (uint64_t)INT64_MAX + (uint64_t)negative)
+        return 0;
+    *out = !negative ? (int64_t)digits : digits ? -(int64_t)(digits - 1) - 1 : 0;
+    return 1;
+}
+
+/* A number as a double. Returns whether it is the nearest one to what the text says: with at most 15 digits and ten to
+   the 22nd (W. Clinger, 1990); all others are off by a few units in the last place. */
+static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t node, double *out)
+{
+    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    uint64_t digits;
+    int exponent, exact;
+
+    *out = 0;
+    if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
+        return 0;
+    exact = specdec__json_decimal(specdec__json_raw(j, node), &digits, &exponent);
+    for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
+        digits /= 10;
+    exponent = digits ? exponent : 0;
+    exact &= digits <= 1ull << 53 && exponent >= -22 && exponent <= 22;
+    *out = (double)digits;
+    for (; exponent > 0 && *out <= 1e300; exponent -= exponent < 22 ? exponent : 22)
+        *out *= powers[exponent < 22 ? exponent : 22];
+    if (exponent > 0)
+        *out *= exponent > 22 ? 1e300 : powers[exponent]; /* perhaps infinite */
+    for (; exponent < 0 && *out > 0; exponent += exponent > -22 ? -exponent : 22)
+        *out /= powers[exponent > -22 ? -exponent : 22];
+    if (j->text[j->nodes[node].from] == '-')
+        *out = -*out;
+    return exact;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>text/words: pre-tokenizers: how text is cut into words before BPE merges.
  * ================================================================================================================== */
 
@@ -19433,6 +20010,6589 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
 }
 
 SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/automaton: a constraint as a pushdown automaton over bytes, and the states of texts in it.
+ * ================================================================================================================== */
+
+/* A constraint is a set of rules. The states of a rule are records in one array of 32-bit words, named by their place
+   in it, 0: none. Within a rule bytes lead to at most one state; where a state calls rules, or several alternatives go
+   on side by side, a text has several threads. A thread is a state and a node of a stack; nodes are shared.
+
+   A record begins with its header: kind, flags, need, count of edges, kinds of bytes. Words by kind, behind it:
+   PLAIN         count of calls; edges {low | high << 8, target}; calls {rule, state behind it, 0: that of the caller}
+   KEY           object; first leaf below | leaves << 16; state of keys that are not listed, or 0; edges
+   SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: none of those that are listed
+   OBJECT, AFTER_MEMBER                      object
+   ARRAY, AFTER_ITEM, BEFORE_ITEM            array
+   REPEAT, AFTER_REPEAT                      body's state; at least; at most (UINT32_MAX: any number); the state AFTER
+   An object's OTHER is a SET, or where only some keys are welcome, the state that reads them.
+   States AFTER_... go on with the node that led to them: it holds a counter. */
+enum {
+    SPECDEC__VERTEX_PLAIN, SPECDEC__VERTEX_KEY, SPECDEC__VERTEX_SET, SPECDEC__VERTEX_OBJECT,
+    SPECDEC__VERTEX_AFTER_MEMBER,
+    SPECDEC__VERTEX_ARRAY, SPECDEC__VERTEX_AFTER_ITEM, SPECDEC__VERTEX_BEFORE_ITEM, SPECDEC__VERTEX_REPEAT,
+    SPECDEC__VERTEX_AFTER_REPEAT
+};
+
+#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end here */
+#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
+#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
+                                     front of all these: an edge for the quote, perhaps, and one call */
+#define SPECDEC__VERTEX_KIND(header) ((header) & 15u)
+/* Levels of the stack that it takes to end; 255: it cannot. */
+#define SPECDEC__VERTEX_NEED(header) ((header) >> 8 & 255u)
+#define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
+
+/* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
+   ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+#define SPECDEC__LIVE(header) ((header) >> 25)
+#define SPECDEC__LIVE_SHIFT 25
+#define SPECDEC__LIVE_BYTES 40
+#define SPECDEC__KINDS_PLAIN 127u /* all but the last */
+#define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
+#define SPECDEC__KIND_OTHER 128u
+
+/* The kind of an ASCII character. */
+SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
+{
+    if (byte >= 'a' && byte <= 'z')
+        return 1;
+    if (byte >= 'A' && byte <= 'Z')
+        return 2;
+    if (byte >= '0' && byte <= '9')
+        return 4;
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte > 0x7f)
+        return SPECDEC__KIND_OTHER;
+    return byte == '_' ? 8 : byte == '-' ? 16 : 32;
+}
+
+/* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
+   (leaves) properties in the order of the tree of keys. */
+enum {
+    SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
+    SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS, SPECDEC__OBJECT_WORDS
+};
+#define SPECDEC__OBJECT_KEEP UINT32_MAX
+
+/* Words of an array: behind these, (count + 1) rules of items; the last one for all others, UINT32_MAX: there are none.
+   */
+enum {
+    SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
+    SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
+};
+
+enum {
+    SPECDEC__THREADS = 32,      /* of a state, at most: alternatives behind those are dropped */
+    SPECDEC__STACK_NODES = 64,  /* of a state */
+    SPECDEC__STACK_NEW = 32,    /* that one byte may make */
+    SPECDEC__STACK_HEIGHT = 48, /* how deep a text may nest */
+    SPECDEC__STEP_ITEMS = 64    /* states that one byte may visit */
+};
+
+typedef struct specdec__rule {
+    uint32_t start, need; /* need: as in headers */
+    uint32_t first[8];    /* (256 bits) bytes that it may begin with */
+} specdec__rule;
+
+struct specdec_constraint {
+    uint64_t magic, hash; /* hash: of all words */
+    size_t bytes;
+    uint32_t rules, words, root;
+    uint32_t free_space;  /* white space between the tokens of JSON is free */
+};
+
+typedef struct specdec__thread {
+    uint32_t state, node; /* node 0: the bottom of the stack */
+} specdec__thread;
+
+/* A level of a stack. */
+typedef struct specdec__stack_node {
+    uint32_t back;    /* the state that a rule comes back to */
+    uint32_t counter; /* of repetitions or items; of an object: next property | members << 16 */
+    uint16_t parent, height;
+} specdec__stack_node;
+
+/* Where a text stands. A copy of it is as good. */
+struct specdec_constraint_state {
+    uint16_t threads, nodes; /* nodes[0] is never used */
+    uint32_t dropped;        /* alternatives were */
+    specdec__thread thread[SPECDEC__THREADS];
+    specdec__stack_node node[SPECDEC__STACK_NODES];
+};
+
+/* What a step works with: nodes of a state, and behind them new ones. */
+typedef struct specdec__machine {
+    const specdec_constraint *constraint;
+    const uint32_t *words;
+    const specdec__rule *rules;
+    const specdec__stack_node *old;
+    specdec__stack_node *fresh;
+    specdec__thread *out, *items; /* items: (SPECDEC__STEP_ITEMS) */
+    uint32_t old_count, fresh_count, fresh_from, fresh_room; /* fresh_from: nodes below belong to earlier steps */
+    uint32_t out_count, item_count;
+    uint32_t dropped;
+} specdec__machine;
+
+SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
+{
+    return (const specdec__rule *)(const void *)(c + 1);
+}
+
+SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
+{
+    return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rules);
+}
+
+SPECDEC__INLINE const specdec__stack_node *specdec__machine_node(const specdec__machine *m, uint32_t node)
+{
+    return node < m->old_count ? &m->old[node] : &m->fresh[node - m->old_count];
+}
+
+SPECDEC__INLINE uint32_t specdec__machine_height(const specdec__machine *m, uint32_t node)
+{
+    return node ? specdec__machine_node(m, node)->height : 0;
+}
+
+/* A node on top of parent; UINT32_MAX: there is no room. Nodes of one step that are equal are one. */
+static uint32_t specdec__machine_push(specdec__machine *m, uint32_t back, uint32_t counter, uint32_t parent)
+{
+    const uint32_t height = specdec__machine_height(m, parent) + 1;
+    specdec__stack_node *node;
+    uint32_t i;
+
+    for (i = m->fresh_from; i < m->fresh_count; i++)
+        if (m->fresh[i].back == back && m->fresh[i].counter == counter && m->fresh[i].parent == parent)
+            return m->old_count + i;
+    if (height > SPECDEC__STACK_HEIGHT || m->fresh_count - m->fresh_from == SPECDEC__STACK_NEW ||
+        m->fresh_count == m->fresh_room) {
+        m->dropped = 1;
+        return UINT32_MAX;
+    }
+    node = &m->fresh[m->fresh_count];
+    node->back = back;
+    node->counter = counter;
+    node->parent = (uint16_t)parent;
+    node->height = (uint16_t)height;
+    return m->old_count + m->fresh_count++;
+}
+
+/* Notes that a step visits a state, which it has not read its byte in. */
+static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t node)
+{
+    uint32_t i;
+
+    if (node == UINT32_MAX)
+        return;
+    for (i = 0; i < m->item_count; i++)
+        if (m->items[i].state == state && m->items[i].node == node)
+            return;
+    if (m->item_count == SPECDEC__STEP_ITEMS) {
+        m->dropped = 1;
+        return;
+    }
+    m->items[m->item_count].state = state;
+    m->items[m->item_count++].node = node;
+}
+
+/* Does a state go on with the node that led to it? */
+SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
+{
+    const uint32_t kind = SPECDEC__VERTEX_KIND(header);
+
+    return kind == SPECDEC__VERTEX_AFTER_MEMBER || kind == SPECDEC__VERTEX_AFTER_ITEM ||
+           kind == SPECDEC__VERTEX_AFTER_REPEAT;
+}
+
+/* Is a rule over in this state, whatever follows? */
+SPECDEC__INLINE int specdec__vertex_over(const uint32_t *record)
+{
+    return (record[0] & ~(255u << 8)) == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !record[1];
+}
+
+/* Do only bytes lead on from this state? */
+SPECDEC__INLINE int specdec__vertex_alone(const uint32_t *record)
+{
+    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
+           !(record[0] & SPECDEC__VERTEX_FINAL);
+}
+
+/* A thread behind the byte of a step, unless the stack is too high for it to end. */
+static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_t node)
+{
+    uint32_t i;
+
+    if (specdec__machine_height(m, node) + SPECDEC__VERTEX_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+        return;
+    while (node && specdec__vertex_over(m->words + state)) {
+        const specdec__stack_node *top = specdec__machine_node(m, node);
+
+        state = top->back;
+        node = specdec__vertex_keeps(m->words[state]) ? node : top->parent;
+    }
+    for (i = 0; i < m->out_count; i++)
+        if (m->out[i].state == state && m->out[i].node == node)
+            return;
+    if (m->out_count == SPECDEC__THREADS) {
+        m->dropped = 1;
+        return;
+    }
+    m->out[m->out_count].state = state;
+    m->out[m->out_count++].node = node;
+}
+
+/* The end of a rule: what called it goes on. Returns 0 when nothing did. */
+static int specdec__machine_return(specdec__machine *m, uint32_t node)
+{
+    const specdec__stack_node *top;
+
+    if (!node)
+        return 0;
+    top = specdec__machine_node(m, node);
+    specdec__machine_visit(m, top->back, specdec__vertex_keeps(m->words[top->back]) ? node : top->parent);
+    return 1;
+}
+
+/* The edge of this byte among so many, in order; NULL: there is none. */
+SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
+{
+    while (count > 4) { /* the last edge whose low is not above the byte is the upper half's, or not */
+        const uint32_t half = count / 2;
+
+        if ((edge[2 * half] & 255) <= byte) {
+            edge += 2 * half;
+            count -= half;
+        } else {
+            count = half;
+        }
+    }
+    for (; count; count--, edge += 2)
+        if (byte >= (edge[0] & 255) && byte <= edge[0] >> 8)
+            return edge;
+    return NULL;
+}
+
+/* May this property be the next one, by the counter of an object's node? The stack must have room for its value. */
+static int specdec__object_takes(const specdec__machine *m, const uint32_t *object, uint32_t property, uint32_t counter,
+                                 uint32_t height)
+{
+    const uint32_t count = object[SPECDEC__OBJECT_COUNT], next = counter & 0xffff, seen = counter >> 16;
+    const uint32_t *first = object + SPECDEC__OBJECT_WORDS, *states = first + count + 1;
+
+    if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
+        return 0;
+    if (height + SPECDEC__VERTEX_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+        return 0;
+    if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
+        return 0;
+    if (object[SPECDEC__OBJECT_COUNTS]) { /* so many members must follow: those required have room below the most */
+        uint32_t i, required = 0;
+
+        for (i = property + 1; i < count && first[i] < count; i = first[i] + 1)
+            required++;
+        if (seen + 1 + required > object[SPECDEC__OBJECT_MOST])
+            return 0;
+    }
+    return 1;
+}
+
+/* May a key follow that is not listed? */
+static int specdec__object_takes_other(const specdec__machine *m, const uint32_t *object, uint32_t counter,
+                                       uint32_t height)
+{
+    const uint32_t count = object[SPECDEC__OBJECT_COUNT], other = object[SPECDEC__OBJECT_OTHER];
+    uint32_t need;
+
+    if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
+        counter >> 16 >= object[SPECDEC__OBJECT_MOST])
+        return 0;
+    need = SPECDEC__VERTEX_NEED(m->words[other]);
+    return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
+}
+
+/* May the key of the next member be, or begin as, what led to this KEY state? */
+static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint32_t node)
+{
+    const uint32_t *record = m->words + key, *object = m->words + record[1];
+    const uint32_t counter = node ? specdec__machine_node(m, node)->counter : 0;
+    const uint32_t height = specdec__machine_height(m, node);
+    const uint32_t first = SPECDEC__OBJECT_WORDS + 2 * object[SPECDEC__OBJECT_COUNT] + 1 + (record[2] & 0xffff);
+    const uint32_t *leaves = object + first;
+    uint32_t i, count = record[2] >> 16;
+
+    for (i = 0; i < count; i++)
+        if (specdec__object_takes(m, object, leaves[i], counter, height))
+            return 1;
+    return record[3] && height + SPECDEC__VERTEX_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+           specdec__object_takes_other(m, object, counter, height);
+}
+
+/* The states behind a key's bytes: along the tree of listed keys, or away from it. */
+static void specdec__machine_key(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+{
+    const uint32_t *record = m->words + at->state, *object = m->words + record[1];
+    const specdec__stack_node *node = specdec__machine_node(m, at->node);
+    const uint32_t *edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), byte);
+
+    if (edge) {
+        const uint32_t target = edge[1], *to = m->words + target;
+
+        if (SPECDEC__VERTEX_KIND(to[0]) == SPECDEC__VERTEX_KEY
+                ? specdec__object_has_key(m, target, at->node)
+                : specdec__object_takes(m, object, to[2] - 1, node->counter, node->height))
+            specdec__machine_arrive(m, target, at->node);
+    } else if (record[3] && specdec__object_takes_other(m, object, node->counter, node->height)) {
+        const uint32_t other = object[SPECDEC__OBJECT_OTHER];
+
+        /* Where all keys are welcome, the states of all strings read them, which must come back here. */
+        if (SPECDEC__VERTEX_KIND(m->words[other]) == SPECDEC__VERTEX_SET)
+            specdec__machine_visit(m, record[3], specdec__machine_push(m, other, 0, at->node));
+        else
+            specdec__machine_visit(m, record[3], at->node);
+    }
+}
+
+/* Whether JSON's white space may stand here. */
+SPECDEC__INLINE int specdec__machine_space(const specdec__machine *m, uint32_t byte)
+{
+    return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
+}
+
+static void specdec__machine_object(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+{
+    const uint32_t *record = m->words + at->state, *object = m->words + record[1];
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_OBJECT;
+    const uint32_t keys = object[SPECDEC__OBJECT_KEYS];
+    uint32_t node = at->node, counter;
+
+    if (specdec__machine_space(m, byte)) {
+        specdec__machine_arrive(m, at->state, node);
+        return;
+    }
+    if (byte != '}' && byte != (begins ? '"' : ','))
+        return;
+    counter = begins ? 0 : specdec__machine_node(m, node)->counter;
+    if (byte == '}') {
+        if (object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] == object[SPECDEC__OBJECT_COUNT] &&
+            counter >> 16 >= object[SPECDEC__OBJECT_LEAST])
+            specdec__machine_arrive(m, object[SPECDEC__OBJECT_END],
+                                    begins ? node : specdec__machine_node(m, node)->parent);
+        return;
+    }
+    if (begins && (node = specdec__machine_push(m, object[SPECDEC__OBJECT_AFTER], 0, node)) == UINT32_MAX)
+        return;
+    if (specdec__object_has_key(m, keys, node))
+        specdec__machine_arrive(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
+}
+
+/* The rule of item i of an array; UINT32_MAX: there is none. */
+SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
+{
+    const uint32_t count = array[SPECDEC__ARRAY_COUNT];
+
+    return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
+}
+
+static void specdec__machine_array(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+{
+    const uint32_t *record = m->words + at->state, *array = m->words + record[1];
+    const uint32_t kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t items = kind == SPECDEC__VERTEX_ARRAY ? 0 : specdec__machine_node(m, at->node)->counter;
+    const uint32_t parent = kind == SPECDEC__VERTEX_ARRAY ? at->node : specdec__machine_node(m, at->node)->parent;
+    const uint32_t rule = specdec__array_rule(array, items);
+    const uint32_t height = specdec__machine_height(m, parent) + 1;
+    const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
+
+    if (specdec__machine_space(m, byte)) {
+        specdec__machine_arrive(m, at->state, at->node);
+        return;
+    }
+    if (byte == ']' && kind != SPECDEC__VERTEX_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
+        specdec__machine_arrive(m, array[SPECDEC__ARRAY_END], parent);
+    if (kind == SPECDEC__VERTEX_AFTER_ITEM) {
+        if (byte == ',' && room)
+            specdec__machine_arrive(m, array[SPECDEC__ARRAY_BEFORE], at->node);
+    } else if (room && m->rules[rule].first[byte >> 5] >> (byte & 31) & 1) {
+        const uint32_t more = items < array[SPECDEC__ARRAY_CAP] ? items + 1 : items;
+
+        specdec__machine_visit(m, m->rules[rule].start,
+                               specdec__machine_push(m, array[SPECDEC__ARRAY_AFTER], more, parent));
+    }
+}
+
+/* A repetition, begun or behind one of its bodies: one more, or its end. */
+static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *at)
+{
+    const uint32_t *record = m->words + at->state;
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_REPEAT;
+    const uint32_t done = begins ? 0 : specdec__machine_node(m, at->node)->counter;
+    const uint32_t parent = begins ? at->node : specdec__machine_node(m, at->node)->parent;
+    const uint32_t after = record[4];
+
+    if (done < record[3]) { /* a counter beyond the least does not matter where there is no most */
+        const uint32_t more = record[3] == UINT32_MAX && done >= record[2] ? done : done + 1;
+
+        specdec__machine_visit(m, record[1], specdec__machine_push(m, after, more, parent));
+    }
+    if (done >= record[2])
+        specdec__machine_return(m, parent);
+}
+
+static void specdec__machine_plain(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+{
+    const uint32_t *record = m->words + at->state, edges = SPECDEC__VERTEX_EDGES(record[0]);
+    const uint32_t *edge = specdec__vertex_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
+    uint32_t i;
+
+    if (edge)
+        specdec__machine_arrive(m, edge[1], at->node);
+    for (i = 0; i < record[1]; i++, call += 2) {
+        const specdec__rule *rule = &m->rules[call[0]];
+        uint32_t height;
+
+        if (!(rule->first[byte >> 5] >> (byte & 31) & 1))
+            continue;
+        height = specdec__machine_height(m, at->node);
+        if (!call[1])
+            specdec__machine_visit(m, rule->start, at->node);
+        else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
+                 height + SPECDEC__VERTEX_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+            specdec__machine_visit(m, rule->start, specdec__machine_push(m, call[1], 0, at->node));
+    }
+    if (record[0] & SPECDEC__VERTEX_FINAL)
+        specdec__machine_return(m, at->node);
+}
+
+/* A member's key was read: its object's node counts it. */
+static void specdec__machine_set(specdec__machine *m, const specdec__thread *at)
+{
+    const uint32_t *record = m->words + at->state;
+    const specdec__stack_node *node = specdec__machine_node(m, at->node);
+    const uint32_t *object = m->words + m->words[node->back + 1];
+    uint32_t index = record[2] == SPECDEC__OBJECT_KEEP ? object[SPECDEC__OBJECT_COUNT] : record[2];
+    uint32_t seen = node->counter >> 16;
+
+    if (object[SPECDEC__OBJECT_COUNTS] && seen < 0xffff)
+        seen++;
+    specdec__machine_visit(m, record[1], specdec__machine_push(m, node->back, index | seen << 16, node->parent));
+}
+
+/* All threads behind a byte, into m->out. */
+static void specdec__machine_step(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t byte)
+{
+    uint32_t i;
+
+    m->out_count = m->item_count = 0;
+    m->fresh_from = m->fresh_count;
+    for (i = 0; i < count; i++)
+        specdec__machine_visit(m, threads[i].state, threads[i].node);
+    for (i = 0; i < m->item_count; i++) {
+        const specdec__thread at = m->items[i];
+
+        switch (SPECDEC__VERTEX_KIND(m->words[at.state])) {
+        case SPECDEC__VERTEX_PLAIN: specdec__machine_plain(m, &at, byte); break;
+        case SPECDEC__VERTEX_KEY: specdec__machine_key(m, &at, byte); break;
+        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
+        case SPECDEC__VERTEX_OBJECT: case SPECDEC__VERTEX_AFTER_MEMBER: specdec__machine_object(m, &at, byte); break;
+        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        default: specdec__machine_array(m, &at, byte);
+        }
+    }
+}
+
+/* Marks the nodes that threads lead to. Returns how many there are; live: (old_count + fresh_count) */
+static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__thread *threads, uint32_t count,
+                                      unsigned char *live)
+{
+    uint32_t i, node, marked = 0;
+
+    memset(live, 0, m->old_count + m->fresh_count);
+    for (i = 0; i < count; i++)
+        for (node = threads[i].node; node && !live[node]; node = specdec__machine_node(m, node)->parent) {
+            live[node] = 1;
+            marked++;
+        }
+    return marked;
+}
+
+/* Drops threads until their nodes fit into a state. */
+static void specdec__machine_fit(specdec__machine *m, unsigned char *live)
+{
+    while (specdec__machine_mark(m, m->out, m->out_count, live) >= SPECDEC__STACK_NODES) {
+        m->out_count--;
+        m->dropped = 1;
+    }
+}
+
+/* Puts the machine's threads and the nodes that they lead to into a state; old nodes may be those of that state. */
+static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state *state)
+{
+    unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
+    uint16_t place[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
+    uint32_t i, kept = 1;
+
+    if (m->fresh_count || m->old_count > 1) {
+        specdec__machine_fit(m, live);
+        place[0] = 0;
+        for (i = 1; i < m->old_count + m->fresh_count; i++) {
+            specdec__stack_node node;
+
+            if (!live[i])
+                continue;
+            node = *specdec__machine_node(m, i);
+            node.parent = place[node.parent];
+            place[i] = (uint16_t)kept;
+            state->node[kept++] = node;
+        }
+        for (i = 0; i < m->out_count; i++)
+            m->out[i].node = place[m->out[i].node];
+    }
+    memcpy(state->thread, m->out, m->out_count * sizeof *m->out);
+    state->threads = (uint16_t)m->out_count;
+    state->nodes = (uint16_t)kept;
+    state->dropped |= m->dropped;
+}
+
+static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c,
+                                   const specdec_constraint_state *state)
+{
+    memset(m, 0, sizeof *m);
+    m->constraint = c;
+    m->words = specdec__constraint_words(c);
+    m->rules = specdec__constraint_rules(c);
+    m->old = state->node;
+    m->old_count = state->nodes;
+}
+
+/* Is the text of this state whole? */
+static int specdec__vertex_complete(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+    uint32_t i;
+
+    specdec__machine_begin(&m, c, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.items = items;
+    for (i = 0; i < state->threads; i++)
+        specdec__machine_visit(&m, state->thread[i].state, state->thread[i].node);
+    for (i = 0; i < m.item_count; i++) {
+        const specdec__thread at = items[i];
+        const uint32_t *record = m.words + at.state, kind = SPECDEC__VERTEX_KIND(record[0]);
+
+        if (kind == SPECDEC__VERTEX_PLAIN && record[0] & SPECDEC__VERTEX_FINAL && !specdec__machine_return(&m, at.node))
+            return 1;
+        if (kind == SPECDEC__VERTEX_AFTER_REPEAT && m.old[at.node].counter >= record[2] &&
+            !specdec__machine_return(&m, m.old[at.node].parent))
+            return 1;
+        if (kind == SPECDEC__VERTEX_REPEAT && !record[2] && !specdec__machine_return(&m, at.node))
+            return 1;
+    }
+    return 0;
+}
+
+/* Reads a byte. Returns 0, and changes nothing, when it may not follow. */
+static int specdec__vertex_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread out[SPECDEC__THREADS], items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+
+    if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
+        const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
+
+        if (specdec__vertex_alone(record)) {
+            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+            const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
+
+            if (!edge || height + SPECDEC__VERTEX_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+                return 0;
+            if (!node || !specdec__vertex_over(words + edge[1])) {
+                state->thread[0].state = edge[1];
+                return 1;
+            }
+        }
+    }
+    specdec__machine_begin(&m, c, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.out = out;
+    m.items = items;
+    specdec__machine_step(&m, state->thread, state->threads, byte);
+    if (!m.out_count)
+        return 0;
+    specdec__machine_keep(&m, state);
+    return 1;
+}
+
+static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, specdec_constraint_state *state)
+{
+    memset(state, 0, sizeof *state);
+    state->threads = state->nodes = 1;
+    state->thread[0].state = specdec__constraint_rules(c)[c->root].start;
+}
+
+/* Adds the bytes that threads may read in this state to a set of 256 bits: perhaps more of them than are taken. */
+static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
+{
+    const uint32_t *record = m->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    uint32_t i, j, at = kind == SPECDEC__VERTEX_KEY ? 4 : 2;
+
+    if (kind == SPECDEC__VERTEX_PLAIN || kind == SPECDEC__VERTEX_KEY) {
+        for (i = 0; i < edges; i++, at += 2)
+            for (j = record[at] & 255; j <= record[at] >> 8; j++)
+                set[j >> 5] |= 1u << (j & 31);
+        for (i = 0; kind == SPECDEC__VERTEX_PLAIN && i < record[1]; i++, at += 2)
+            for (j = 0; j < 8; j++)
+                set[j] |= m->rules[record[at]].first[j];
+        if (kind == SPECDEC__VERTEX_KEY && record[3])
+            specdec__vertex_first(m, record[3], set); /* a PLAIN one */
+    } else {
+        for (j = 0; j < 8; j++)
+            set[j] = UINT32_MAX;
+    }
+}
+
+/* =====================================================================================================================
+ * >>constraint/build: from expressions over characters to states: syntax tree, Thompson's NFA, subset construction.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Items of 32 bits that grow; a larger array replaces one that is full. */
+typedef struct specdec__vector {
+    uint32_t *data;
+    uint32_t count, room;
+} specdec__vector;
+
+/* What a constraint is built in: the caller's block. Words grow from its front, all else from its back. */
+typedef struct specdec__build {
+    unsigned char *base;
+    size_t size, back;         /* bytes; where what grows from the back begins */
+    uint32_t *words;           /* (word_count) behind the header */
+    uint32_t word_count;
+    specdec__vector rules;     /* (rules) state that each begins in; 0: not built yet */
+    specdec__vector nullable;  /* (rules) not 0: it matches the empty text */
+    specdec__vector states;    /* all records */
+    specdec__vector tree;      /* (SPECDEC__TREE_WORDS) syntax trees */
+    specdec__vector ranges;    /* (2) of characters, for sets */
+    specdec__vector nfa;       /* (3) type | low << 8 | high << 16; next; next or rule */
+    uint32_t repeat_limit;     /* states above which a counted repetition becomes one with a counter; 0: never */
+    int strings;               /* characters as in a JSON string: some must be escaped */
+    uint64_t work;             /* how much was done: a bound for what is hostile */
+    uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
+    uint32_t crowd;            /* the state that has too many alternatives */
+    int failed;                /* SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *why;
+    size_t at;                 /* place in the text that failed */
+} specdec__build;
+
+enum {
+    SPECDEC__TREE_EMPTY, SPECDEC__TREE_SET, SPECDEC__TREE_ALL, SPECDEC__TREE_ANY, SPECDEC__TREE_REPEAT,
+    SPECDEC__TREE_RULE, SPECDEC__TREE_BEGIN, SPECDEC__TREE_END,
+    SPECDEC__TREE_COUNTED /* all of a rule: repetitions of the rule before it, which a counter counts */
+};
+
+/* A tree's node: kind; first child; next sibling; two numbers: ranges and their count, least and most, a rule. The
+   children of ALL are in reverse order. */
+enum {
+    SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS
+};
+
+enum {
+    SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
+};
+
+#define SPECDEC__BUILD_WORK 30000000u
+#define SPECDEC__BUILD_NFA 60000u    /* states of one expression */
+#define SPECDEC__BUILD_DFA 8000u
+#define SPECDEC__BUILD_DEPTH 100     /* brackets in brackets */
+#define SPECDEC__LAST_CHARACTER 0x10ffffu
+
+/* Ends the work; the first reason counts. Returns 0. */
+static int specdec__build_fail(specdec__build *b, int code, const char *why)
+{
+    if (!b->failed) {
+        b->failed = code;
+        b->why = why;
+    }
+    return 0;
+}
+
+/* Counts work. Returns 0 when it is too much. */
+static int specdec__build_works(specdec__build *b, size_t amount)
+{
+    b->work += amount;
+    if (b->work > SPECDEC__BUILD_WORK)
+        specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+    return !b->failed;
+}
+
+/* Scratch memory for count items of 32 bits, not zeroed; NULL: there is none left. */
+static uint32_t *specdec__build_scratch(specdec__build *b, size_t count)
+{
+    const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
+    const size_t bytes = (specdec__size_multiply(count, 4) + 7) & ~(size_t)7;
+
+    if (b->failed || count > SIZE_MAX / 8 || bytes > b->back - front) {
+        specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
+        return NULL;
+    }
+    b->back -= bytes;
+    return (uint32_t *)(void *)(b->base + b->back);
+}
+
+/* Room for so many more items. Returns their place, UINT32_MAX: there is no memory. */
+static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint32_t count)
+{
+    if (count > v->room - v->count) {
+        const uint32_t room = v->room + count > 2 * v->room ? v->room + count + 16 : 2 * v->room;
+        uint32_t *data = v->room < 1u << 28 ? specdec__build_scratch(b, room) : NULL;
+
+        if (!data)
+            return UINT32_MAX;
+        if (v->count)
+            memcpy(data, v->data, (size_t)v->count * 4);
+        v->data = data;
+        v->room = room;
+    }
+    v->count += count;
+    return v->count - count;
+}
+
+static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
+{
+    const uint32_t at = specdec__vector_add(b, v, 1);
+
+    if (at != UINT32_MAX)
+        v->data[at] = item;
+}
+
+/* Room for a record, or for what records name, zeroed. Returns its place; 0: there is no memory. */
+static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
+{
+    const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
+    const uint32_t at = b->word_count;
+
+    if (b->failed || (size_t)count * 4 > b->back - front || at > (1u << 28) - count) {
+        specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
+        return 0;
+    }
+    memset(b->words + at, 0, (size_t)count * 4);
+    b->word_count += count;
+    return at;
+}
+
+/* A record of a kind, of so many words. */
+static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_t count)
+{
+    const uint32_t at = specdec__build_words(b, count);
+
+    if (at) {
+        b->words[at] = header;
+        specdec__vector_push(b, &b->states, at);
+    }
+    return at;
+}
+
+static uint32_t specdec__build_rule(specdec__build *b)
+{
+    specdec__vector_push(b, &b->rules, 0);
+    specdec__vector_push(b, &b->nullable, 0);
+    return b->failed ? 0 : b->rules.count - 1;
+}
+
+/* ---- Trees. */
+
+static uint32_t specdec__tree_add(specdec__build *b, uint32_t kind, uint32_t child, uint32_t a, uint32_t more)
+{
+    const uint32_t at = specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
+    uint32_t *node;
+
+    if (at == UINT32_MAX)
+        return 0;
+    node = b->tree.data + at;
+    node[SPECDEC__TREE_KIND] = kind;
+    node[SPECDEC__TREE_CHILD] = child;
+    node[SPECDEC__TREE_NEXT] = 0;
+    node[SPECDEC__TREE_A] = a;
+    node[SPECDEC__TREE_B] = more;
+    return at;
+}
+
+/* Puts a node before the first child of another one. */
+static void specdec__tree_prepend(specdec__build *b, uint32_t parent, uint32_t child)
+{
+    if (!b->failed) {
+        b->tree.data[child + SPECDEC__TREE_NEXT] = b->tree.data[parent + SPECDEC__TREE_CHILD];
+        b->tree.data[parent + SPECDEC__TREE_CHILD] = child;
+    }
+}
+
+static void specdec__range_add(specdec__build *b, uint32_t low, uint32_t high)
+{
+    specdec__vector_push(b, &b->ranges, low);
+    specdec__vector_push(b, &b->ranges, high);
+}
+
+/* A set of the ranges behind `from`. */
+static uint32_t specdec__tree_set(specdec__build *b, uint32_t from)
+{
+    return specdec__tree_add(b, SPECDEC__TREE_SET, 0, from, (b->ranges.count - from) / 2);
+}
+
+static uint32_t specdec__tree_character(specdec__build *b, uint32_t low, uint32_t high)
+{
+    const uint32_t from = b->ranges.count;
+
+    specdec__range_add(b, low, high);
+    return specdec__tree_set(b, from);
+}
+
+/* Turns the ranges behind `from` into all other characters. */
+static void specdec__ranges_negate(specdec__build *b, uint32_t from)
+{
+    const uint32_t count = (b->ranges.count - from) / 2;
+    uint32_t *range = b->ranges.data + from, i, j, next = 0;
+
+    for (i = 1; i < count; i++) { /* in order of their beginnings */
+        const uint32_t low = range[2 * i], high = range[2 * i + 1];
+
+        for (j = i; j && range[2 * j - 2] > low; j--) {
+            range[2 * j] = range[2 * j - 2];
+            range[2 * j + 1] = range[2 * j - 1];
+        }
+        range[2 * j] = low;
+        range[2 * j + 1] = high;
+    }
+    if (!specdec__build_works(b, (size_t)count * count / 8))
+        return;
+    b->ranges.count = from;
+    for (i = 0; i < count; i++) { /* what is written is never ahead of what is read */
+        const uint32_t low = range[2 * i], high = range[2 * i + 1];
+
+        if (low > next) {
+            b->ranges.data[b->ranges.count++] = next;
+            b->ranges.data[b->ranges.count++] = low - 1;
+        }
+        next = high + 1 > next ? high + 1 : next;
+    }
+    if (next <= SPECDEC__LAST_CHARACTER)
+        specdec__range_add(b, next, SPECDEC__LAST_CHARACTER);
+}
+
+/* ---- The NFA, built from its end: each function gets the state that follows, and returns the first one. */
+
+static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
+{
+    const uint32_t at = specdec__vector_add(b, &b->nfa, 3);
+
+    if (at == UINT32_MAX || b->nfa.count > 3 * SPECDEC__BUILD_NFA) {
+        specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        return 0;
+    }
+    b->nfa.data[at] = head;
+    b->nfa.data[at + 1] = next;
+    b->nfa.data[at + 2] = other;
+    return at;
+}
+
+/* One of two; UINT32_MAX: nothing. */
+static uint32_t specdec__nfa_either(specdec__build *b, uint32_t one, uint32_t other)
+{
+    return one == UINT32_MAX ? other : specdec__nfa_add(b, SPECDEC__NFA_SPLIT, one, other);
+}
+
+/* A byte; the same that was added behind `from` is used again. */
+static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
+{
+    const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
+    uint32_t i, tries = 0;
+
+    for (i = b->nfa.count; i > from && tries < 32; tries++) {
+        i -= 3;
+        if (b->nfa.data[i] == head && b->nfa.data[i + 1] == next)
+            return i;
+    }
+    return specdec__nfa_add(b, head, next, 0);
+}
+
+static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
+{
+    if (code < 0x80) {
+        out[0] = (unsigned char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (unsigned char)(0xc0 | code >> 6);
+        out[1] = (unsigned char)(0x80 | (code & 63));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (unsigned char)(0xe0 | code >> 12);
+        out[1] = (unsigned char)(0x80 | (code >> 6 & 63));
+        out[2] = (unsigned char)(0x80 | (code & 63));
+        return 3;
+    }
+    out[0] = (unsigned char)(0xf0 | code >> 18);
+    out[1] = (unsigned char)(0x80 | (code >> 12 & 63));
+    out[2] = (unsigned char)(0x80 | (code >> 6 & 63));
+    out[3] = (unsigned char)(0x80 | (code & 63));
+    return 4;
+}
+
+/* Adds the characters low to high, as UTF-8, to those at `all`: cut where bytes behind the first run full circles. */
+static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
+                                  uint32_t next)
+{
+    static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CHARACTER};
+
+    while (low <= high && !b->failed) {
+        unsigned char first[4], last[4];
+        uint32_t end = high, size, i, at, unit;
+
+        for (i = 0; i < 6 && ends[i] < low; i++)
+            ;
+        if (i == 3) { /* halves of pairs are no characters */
+            low = 0xe000;
+            continue;
+        }
+        end = end < ends[i] ? end : ends[i];
+        size = specdec__utf8(low, first);
+        for (unit = 63, i = 1; i < size; i++, unit = unit << 6 | 63) {
+            if ((low & ~unit) == (end & ~unit))
+                continue;
+            if (low & unit)
+                end = low | unit;
+            else if ((end & unit) != unit)
+                end = (end & ~unit) - 1;
+        }
+        specdec__utf8(low, first);
+        specdec__utf8(end, last);
+        at = next;
+        for (i = size; i-- > 0;)
+            at = specdec__nfa_byte(b, from, first[i], last[i], at);
+        all = specdec__nfa_either(b, all, at);
+        low = end + 1;
+    }
+    return all;
+}
+
+/* \u00XX, and for some the short form, in a JSON string. */
+static uint32_t specdec__nfa_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
+{
+    static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
+    const char *known = code ? strchr(meant, (int)code) : NULL;
+    uint32_t at;
+
+    if (known)
+        all = specdec__nfa_either(b, all, specdec__nfa_byte(b, from, '\\', '\\',
+                                          specdec__nfa_byte(b, from, (uint32_t)names[known - meant],
+                                                            (uint32_t)names[known - meant], next)));
+    if (code < 0x20) {
+        const uint32_t digit = code & 15;
+        uint32_t last = digit < 10 ? specdec__nfa_byte(b, from, '0' + digit, '0' + digit, next)
+                                   : specdec__nfa_either(b, specdec__nfa_byte(b, from, 'a' + digit - 10,
+                                                                              'a' + digit - 10, next),
+                                                         specdec__nfa_byte(b, from, 'A' + digit - 10,
+                                                                           'A' + digit - 10, next));
+
+        at = specdec__nfa_byte(b, from, '0' + (code >> 4), '0' + (code >> 4), last);
+        at = specdec__nfa_byte(b, from, '0', '0', specdec__nfa_byte(b, from, '0', '0', at));
+        at = specdec__nfa_byte(b, from, '\\', '\\', specdec__nfa_byte(b, from, 'u', 'u', at));
+        all = specdec__nfa_either(b, all, at);
+    }
+    return all;
+}
+
+/* A character of so many ranges. No range: nothing matches. */
+static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
+{
+    const uint32_t from = b->nfa.count;
+    uint32_t i, all = UINT32_MAX;
+
+    for (i = 0; i < count && specdec__build_works(b, 16); i++) {
+        uint32_t low = b->ranges.data[ranges + 2 * i];
+        const uint32_t high = b->ranges.data[ranges + 2 * i + 1];
+
+        if (b->strings)
+            for (; low <= high && low <= '\\'; low++) {
+                if (low < 0x20 || low == '"' || low == '\\') {
+                    all = specdec__nfa_escape(b, from, all, low, next);
+                } else { /* up to the next one that must be escaped */
+                    const uint32_t limit = low < '"' ? '"' - 1 : '\\' - 1, end = high < limit ? high : limit;
+
+                    all = specdec__nfa_either(b, all, specdec__nfa_byte(b, from, low, end, next));
+                    low = end;
+                }
+            }
+        all = specdec__nfa_utf8(b, from, all, low, high, next);
+    }
+    return all == UINT32_MAX ? specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all; /* low 1, high 0 */
+}
+
+static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next);
+
+/* A repetition, with copies of what is repeated. */
+static uint32_t specdec__nfa_repeat(specdec__build *b, uint32_t tree, uint32_t next)
+{
+    const uint32_t *node = b->tree.data + tree;
+    const uint32_t child = node[SPECDEC__TREE_CHILD], least = node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
+    uint32_t i, at = next;
+
+    if (most == UINT32_MAX) {
+        at = specdec__nfa_add(b, SPECDEC__NFA_SPLIT, next, next);
+        i = specdec__nfa_tree(b, child, at);
+        if (!b->failed)
+            b->nfa.data[at + 1] = i;
+    }
+    for (i = most == UINT32_MAX ? least : most; i > least && specdec__build_works(b, 1); i--)
+        at = specdec__nfa_add(b, SPECDEC__NFA_SPLIT, specdec__nfa_tree(b, child, at), next);
+    for (; i && specdec__build_works(b, 1); i--)
+        at = specdec__nfa_tree(b, child, at);
+    return at;
+}
+
+static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next)
+{
+    const uint32_t *node = b->tree.data + tree;
+    const uint32_t kind = node[SPECDEC__TREE_KIND], a = node[SPECDEC__TREE_A];
+    uint32_t child = node[SPECDEC__TREE_CHILD], all = UINT32_MAX;
+
+    if (!specdec__build_works(b, 1))
+        return 0;
+    switch (kind) {
+    case SPECDEC__TREE_SET: return specdec__nfa_set(b, a, node[SPECDEC__TREE_B], next);
+    case SPECDEC__TREE_ALL:
+        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+            next = specdec__nfa_tree(b, child, next);
+        return next;
+    case SPECDEC__TREE_ANY:
+        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+            all = specdec__nfa_either(b, all, specdec__nfa_tree(b, child, next));
+        return all == UINT32_MAX ? next : all;
+    case SPECDEC__TREE_REPEAT: return specdec__nfa_repeat(b, tree, next);
+    case SPECDEC__TREE_RULE:
+        all = specdec__nfa_add(b, SPECDEC__NFA_CALL, next, a);
+        return b->nullable.data[a] ? specdec__nfa_either(b, all, next) : all;
+    case SPECDEC__TREE_BEGIN: return specdec__nfa_add(b, SPECDEC__NFA_BEGIN, next, 0);
+    case SPECDEC__TREE_END: return specdec__nfa_add(b, SPECDEC__NFA_END, next, 0);
+    default: return next;
+    }
+}
+
+/* ---- Subset construction. */
+
+/* A DFA. Classes of bytes are intervals. State 0 has no way out, 1 is the first. */
+typedef struct specdec__dfa {
+    uint32_t states, classes;
+    unsigned char low[257];  /* (classes) first byte of each; */
+    unsigned char of[256];   /* class of each byte */
+    specdec__vector next;    /* (states, classes) */
+    specdec__vector label;   /* (states) bits of what is accepted */
+    specdec__vector calls;   /* (3) state, rule, state behind it; in order of states */
+    specdec__vector sets;    /* while it is built: per state, place and count in members */
+    specdec__vector members, slots, mark, list;
+    uint32_t generation;
+} specdec__dfa;
+
+/* Notes the borders between classes: 256 bits. */
+static void specdec__dfa_classes(specdec__dfa *d, const unsigned char *border)
+{
+    uint32_t i;
+
+    d->classes = 0;
+    for (i = 0; i < 256; i++) {
+        if (!i || border[i])
+            d->low[d->classes++] = (unsigned char)i;
+        d->of[i] = (unsigned char)(d->classes - 1);
+    }
+}
+
+static uint32_t specdec__dfa_high(const specdec__dfa *d, uint32_t class_of_bytes)
+{
+    return class_of_bytes + 1 < d->classes ? (uint32_t)d->low[class_of_bytes + 1] - 1 : 255;
+}
+
+/* Adds a state of the NFA, and what it leads to without a byte, to d->list. first: nothing was read yet. */
+static void specdec__dfa_close(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
+{
+    uint32_t from = d->list.count, at = from;
+
+    specdec__vector_push(b, &d->list, state);
+    /* The list is its own work list: states that only lead on are taken out of it again. */
+    while (at < d->list.count && specdec__build_works(b, 1)) {
+        const uint32_t n = d->list.data[at], *node = b->nfa.data + n, type = node[0] & 255;
+        uint32_t i;
+
+        if (d->mark.data[n / 3] == d->generation) {
+            d->list.data[at] = d->list.data[--d->list.count];
+            continue;
+        }
+        d->mark.data[n / 3] = d->generation;
+        if (type != SPECDEC__NFA_SPLIT && !(type == SPECDEC__NFA_BEGIN) && !(type == SPECDEC__NFA_END && last)) {
+            at++;
+            continue;
+        }
+        d->list.data[at] = d->list.data[--d->list.count];
+        for (i = 1; i <= (type == SPECDEC__NFA_SPLIT ? 2u : 1u); i++)
+            if (type != SPECDEC__NFA_BEGIN || first)
+                specdec__vector_push(b, &d->list, b->nfa.data[n + i]);
+    }
+}
+
+/* Labels of a set of states: of what is accepted when the text ends here. */
+static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
+{
+    uint32_t i, label = 0, ends = 0;
+
+    for (i = from; i < from + count; i++) {
+        const uint32_t *node = b->nfa.data + d->members.data[i];
+
+        if ((node[0] & 255) == SPECDEC__NFA_ACCEPT)
+            label |= node[1];
+        ends |= (node[0] & 255) == SPECDEC__NFA_END;
+    }
+    if (!ends)
+        return label;
+    d->generation++;
+    d->list.count = 0;
+    for (i = from; i < from + count && !b->failed; i++)
+        specdec__dfa_close(b, d, d->members.data[i], first, 1);
+    for (i = 0; i < d->list.count && !b->failed; i++)
+        if ((b->nfa.data[d->list.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
+            label |= b->nfa.data[d->list.data[i] + 1];
+    return label;
+}
+
+static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
+{
+    uint64_t sum = count;
+    uint32_t i;
+
+    for (i = 0; i < count; i++)
+        sum += specdec__mix(member[i]);
+    return (uint32_t)(sum ^ sum >> 32);
+}
+
+/* Puts a state into the table of sets, which doubles when it is half full. */
+static void specdec__dfa_enter(specdec__build *b, specdec__dfa *d, uint32_t state)
+{
+    uint32_t i, hash;
+
+    if (2 * (d->states + 1) > d->slots.count) {
+        const uint32_t count = d->slots.count ? 2 * d->slots.count : 32;
+
+        d->slots.count = 0;
+        if (specdec__vector_add(b, &d->slots, count) == UINT32_MAX)
+            return;
+        memset(d->slots.data, 0, (size_t)count * 4);
+        for (i = 1; i < state; i++)
+            specdec__dfa_enter(b, d, i);
+    }
+    hash = specdec__dfa_hash(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
+    while (d->slots.data[hash & (d->slots.count - 1)])
+        hash++;
+    d->slots.data[hash & (d->slots.count - 1)] = state;
+}
+
+/* The state of the set in d->list, whose members are those marked last; a new one where there is none. */
+static uint32_t specdec__dfa_state(specdec__build *b, specdec__dfa *d, int first)
+{
+    const uint32_t count = d->list.count;
+    uint32_t hash, i, state, from;
+
+    if (!count || b->failed)
+        return 0;
+    hash = specdec__dfa_hash(d->list.data, count);
+    for (; d->slots.count && (state = d->slots.data[hash & (d->slots.count - 1)]) != 0; hash++) {
+        const uint32_t *member = d->members.data + d->sets.data[2 * state];
+
+        if (d->sets.data[2 * state + 1] != count)
+            continue;
+        for (i = 0; i < count && d->mark.data[member[i] / 3] == d->generation; i++)
+            ;
+        if (i == count)
+            return state;
+    }
+    if (d->states >= SPECDEC__BUILD_DFA)
+        return (uint32_t)specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+    state = d->states++;
+    from = specdec__vector_add(b, &d->members, count);
+    if (from == UINT32_MAX)
+        return 0;
+    memcpy(d->members.data + from, d->list.data, (size_t)count * 4);
+    specdec__vector_push(b, &d->sets, from);
+    specdec__vector_push(b, &d->sets, count);
+    specdec__vector_push(b, &d->label, 0);
+    if (specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX || b->failed)
+        return 0;
+    memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
+    specdec__dfa_enter(b, d, state);
+    if (!b->failed)
+        d->label.data[state] = specdec__dfa_label(b, d, from, count, first);
+    return b->failed ? 0 : state;
+}
+
+/* The state behind a byte of a class, or behind a rule. */
+static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type, uint32_t what)
+{
+    const uint32_t from = d->sets.data[2 * state], count = d->sets.data[2 * state + 1];
+    uint32_t i;
+
+    d->generation++;
+    d->list.count = 0;
+    for (i = from; i < from + count && specdec__build_works(b, 1); i++) {
+        const uint32_t *node = b->nfa.data + d->members.data[i];
+
+        if ((node[0] & 255) != type)
+            continue;
+        if (type == SPECDEC__NFA_CALL ? node[2] == what : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16)
+            specdec__dfa_close(b, d, node[1], 0, 0);
+    }
+    return specdec__dfa_state(b, d, 0);
+}
+
+static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
+{
+    memset(d, 0, sizeof *d);
+    d->states = 1;
+    specdec__vector_push(b, &d->sets, 0);
+    specdec__vector_push(b, &d->sets, 0);
+    specdec__vector_push(b, &d->label, 0);
+}
+
+/* The DFA of the NFA that begins in a state. Returns 0 when it failed. */
+static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start)
+{
+    unsigned char border[257];
+    uint32_t i, state, c;
+
+    specdec__dfa_begin(b, d);
+    memset(border, 0, sizeof border);
+    for (i = 0; i < b->nfa.count; i += 3)
+        if ((b->nfa.data[i] & 255) == SPECDEC__NFA_BYTE && b->nfa.data[i] >> 16 >= (b->nfa.data[i] >> 8 & 255))
+            border[b->nfa.data[i] >> 8 & 255] = border[(b->nfa.data[i] >> 16) + 1] = 1;
+    specdec__dfa_classes(d, border);
+    if (specdec__vector_add(b, &d->mark, b->nfa.count / 3) == UINT32_MAX ||
+        specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX)
+        return 0;
+    memset(d->mark.data, 0, (size_t)d->mark.count * 4);
+    memset(d->next.data, 0, (size_t)d->classes * 4);
+    d->generation = 1;
+    specdec__dfa_close(b, d, start, 1, 0);
+    specdec__dfa_state(b, d, 1);
+    for (state = 1; state < d->states && !b->failed; state++) {
+        for (c = 0; c < d->classes && !b->failed; c++) {
+            const uint32_t target = specdec__dfa_target(b, d, state, SPECDEC__NFA_BYTE, d->low[c]);
+            d->next.data[(size_t)state * d->classes + c] = target;
+        }
+        for (i = 0; i < d->sets.data[2 * state + 1] && !b->failed; i++) {
+            const uint32_t *node = b->nfa.data + d->members.data[d->sets.data[2 * state] + i], rule = node[2];
+            uint32_t j, target, known = 0;
+
+            if ((node[0] & 255) != SPECDEC__NFA_CALL)
+                continue;
+            for (j = d->calls.count; j && d->calls.data[j - 3] == state; j -= 3)
+                known |= d->calls.data[j - 2] == rule;
+            if (known)
+                continue;
+            target = specdec__dfa_target(b, d, state, SPECDEC__NFA_CALL, rule);
+            specdec__vector_push(b, &d->calls, state);
+            specdec__vector_push(b, &d->calls, rule);
+            specdec__vector_push(b, &d->calls, target);
+        }
+    }
+    return !b->failed;
+}
+
+/* How two DFAs become one: labels of both, of the first only without the second, of either. */
+enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
+
+/* The product of two DFAs without calls. Pairs of states are the members of its sets. */
+static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
+                                int how)
+{
+    unsigned char border[257];
+    uint32_t i, state, c;
+
+    specdec__dfa_begin(b, d);
+    memset(border, 0, sizeof border);
+    for (i = 0; i < x->classes; i++)
+        border[x->low[i]] = 1;
+    for (i = 0; i < y->classes; i++)
+        border[y->low[i]] = 1;
+    specdec__dfa_classes(d, border);
+    specdec__vector_add(b, &d->next, d->classes);
+    specdec__vector_push(b, &d->slots, 0); /* chains: of each state of x, the pairs that have it */
+    for (i = 1; i < x->states; i++)
+        specdec__vector_push(b, &d->slots, 0);
+    if (b->failed)
+        return 0;
+    memset(d->next.data, 0, (size_t)d->classes * 4);
+    specdec__vector_push(b, &d->members, 0);
+    for (state = 0; state < d->states && !b->failed; state++)
+        for (c = state ? 0 : d->classes - 1; c < d->classes; c++) {
+            const uint32_t one = state ? d->sets.data[2 * state] : 0, two = state ? d->sets.data[2 * state + 1] : 0;
+            const uint32_t p = state ? x->next.data[(size_t)one * x->classes + x->of[d->low[c]]] : x->states > 1;
+            const uint32_t q = state ? y->next.data[(size_t)two * y->classes + y->of[d->low[c]]] : y->states > 1;
+            uint32_t at, label;
+
+            if ((!p && (how != SPECDEC__DFA_EITHER || !q)) || (!q && how == SPECDEC__DFA_BOTH))
+                continue;
+            for (at = d->slots.data[p]; at && d->sets.data[2 * at + 1] != q && specdec__build_works(b, 1);)
+                at = d->members.data[at];
+            if (!at) {
+                if (d->states >= SPECDEC__BUILD_DFA)
+                    return specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+                at = d->states++;
+                label = how == SPECDEC__DFA_EITHER ? x->label.data[p] | y->label.data[q]
+                        : !y->label.data[q] == (how == SPECDEC__DFA_WITHOUT) ? x->label.data[p] : 0;
+                specdec__vector_push(b, &d->sets, p);
+                specdec__vector_push(b, &d->sets, q);
+                specdec__vector_push(b, &d->label, label);
+                specdec__vector_push(b, &d->members, d->slots.data[p]);
+                if (specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX || b->failed)
+                    return 0;
+                d->slots.data[p] = at;
+                memset(d->next.data + (size_t)at * d->classes, 0, (size_t)d->classes * 4);
+            }
+            if (state)
+                d->next.data[(size_t)state * d->classes + c] = at;
+        }
+    return !b->failed;
+}
+
+/* The state that a text leads to from another one. */
+static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
+{
+    size_t i;
+
+    for (i = 0; i < size && state; i++)
+        state = d->next.data[(size_t)state * d->classes + d->of[text[i]]];
+    return state;
+}
+
+/* Marks the states of a DFA without calls from which something is accepted. Others become state 0 where they are led
+   to. Returns whether the first one is of these. */
+static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
+{
+    specdec__vector alive;
+    uint32_t i, c, changed = 1;
+
+    memset(&alive, 0, sizeof alive);
+    if (d->states < 2 || specdec__vector_add(b, &alive, d->states) == UINT32_MAX)
+        return 0;
+    for (i = 0; i < d->states; i++)
+        alive.data[i] = i && d->label.data[i];
+    while (changed && specdec__build_works(b, d->next.count))
+        for (changed = 0, i = d->states; i-- > 1;)
+            for (c = 0; c < d->classes && !alive.data[i]; c++)
+                if (alive.data[d->next.data[(size_t)i * d->classes + c]])
+                    changed = alive.data[i] = 1;
+    for (i = 0; i < d->next.count; i++)
+        if (!alive.data[d->next.data[i]])
+            d->next.data[i] = 0;
+    return !b->failed && alive.data[1];
+}
+
+/* Are two states alike, by the blocks of what they lead to? */
+static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
+{
+    const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
+    uint32_t i;
+
+    for (i = 0; i < d->classes; i++)
+        if (block[x[i]] != block[y[i]])
+            return 0;
+    return block[a] == block[c];
+}
+
+/* Splits blocks of states by what these lead to. Returns how many blocks there are then. now: (states) their numbers,
+   in order of their first states; slots: (mask + 1) an open hash. */
+static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
+                                   uint32_t *slots, uint32_t mask)
+{
+    uint32_t i, c, count = 0;
+
+    memset(slots, 0, ((size_t)mask + 1) * 4);
+    for (i = 0; i < d->states; i++) {
+        uint64_t hash = specdec__mix(block[i] + UINT64_C(1));
+        uint32_t other;
+
+        for (c = 0; c < d->classes; c++)
+            hash = specdec__mix(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
+        for (; (other = slots[hash & mask]) != 0; hash++)
+            if (specdec__dfa_alike(d, block, first[other - 1], i))
+                break;
+        if (!other) {
+            first[count] = i;
+            slots[hash & mask] = ++count;
+            other = count;
+        }
+        now[i] = other - 1;
+    }
+    return count;
+}
+
+/* Makes one of states that nothing tells apart (E. F. Moore 1956), of a DFA without calls. State 1 stays the first. */
+static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
+{
+    uint32_t mask = 15, count = 0, before = 0, i, c, *block, *now, *first, *slots;
+
+    if (d->calls.count || d->states < 3)
+        return;
+    while (mask < 2 * d->states)
+        mask = 2 * mask + 1;
+    block = specdec__build_scratch(b, 3 * (size_t)d->states);
+    slots = specdec__build_scratch(b, (size_t)mask + 1);
+    if (!block || !slots)
+        return;
+    now = block + d->states;
+    first = now + d->states;
+    for (i = 0; i < d->states; i++)
+        block[i] = i ? d->label.data[i] + 1 : 0;
+    while ((count = specdec__dfa_split(d, block, now, first, slots, mask)) != before) {
+        if (!specdec__build_works(b, d->next.count / 4 + 1))
+            return;
+        before = count;
+        memcpy(block, now, (size_t)d->states * 4);
+    }
+    for (i = 0; i < count; i++) { /* a block's first state is never below its number */
+        d->label.data[i] = d->label.data[first[i]];
+        for (c = 0; c < d->classes; c++)
+            d->next.data[(size_t)i * d->classes + c] = block[d->next.data[(size_t)first[i] * d->classes + c]];
+    }
+    d->states = count;
+    d->label.count = count;
+    d->next.count = count * d->classes;
+}
+
+/* ---- Records. */
+
+/* What a DFA's state becomes: edges where classes that lead to the same state are one, and calls. */
+static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const uint32_t *place, uint32_t *out)
+{
+    const uint32_t *next = d->next.data + (size_t)state * d->classes;
+    uint32_t c, count = 0, previous = 0;
+
+    for (c = 0; c < d->classes; previous = next[c++]) {
+        if (!next[c])
+            continue;
+        if (next[c] == previous) {
+            if (out)
+                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_high(d, c) << 8;
+            continue;
+        }
+        if (out) {
+            out[2 * count] = d->low[c] | specdec__dfa_high(d, c) << 8;
+            out[2 * count + 1] = place[next[c]];
+        }
+        count++;
+    }
+    return count;
+}
+
+/* Records of a DFA, which becomes the least one. ends (32) says where a quote leads that ends each label; NULL:
+   accepting states end a rule. Returns the first one. places: those of all states, or NULL. */
+static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
+{
+    uint32_t *place, i, call = 0, at;
+
+    specdec__dfa_minimise(b, d);
+    place = specdec__build_scratch(b, d->states);
+    if (!place || d->states < 2)
+        return 0;
+    place[0] = 0;
+    for (i = 1, at = b->word_count; i < d->states; i++) {
+        uint32_t calls = 0;
+
+        for (; call < d->calls.count && d->calls.data[call] == i; call += 3)
+            calls++;
+        place[i] = at;
+        at += 2 + 2 * (specdec__emit_edges(d, i, NULL, NULL) + calls + (ends && d->label.data[i] ? 1 : 0));
+    }
+    for (i = 1, call = 0; i < d->states && !b->failed; i++) {
+        const uint32_t end = i + 1 < d->states ? place[i + 1] : at, label = d->label.data[i];
+        uint32_t *record, edges;
+
+        if (!specdec__build_state(b, SPECDEC__VERTEX_PLAIN, end - place[i]))
+            return 0;
+        record = b->words + place[i];
+        edges = specdec__emit_edges(d, i, place, record + 2);
+        if (ends && label) { /* in order of bytes; no byte of a string's inside is a quote */
+            uint32_t j, bit = 0;
+
+            while (!(label >> bit & 1))
+                bit++;
+            for (j = edges++; j && (record[2 + 2 * j - 2] & 255) > '"'; j--) {
+                record[2 + 2 * j] = record[2 * j];
+                record[3 + 2 * j] = record[2 * j + 1];
+            }
+            record[2 + 2 * j] = '"' | '"' << 8;
+            record[3 + 2 * j] = ends[bit];
+        }
+        record[0] |= edges << 16 | (!ends && label ? SPECDEC__VERTEX_FINAL : 0);
+        for (; call < d->calls.count && d->calls.data[call] == i; call += 3) {
+            uint32_t *out = record + 2 + 2 * (edges + record[1]++);
+            const uint32_t target = d->calls.data[call + 2];
+
+            out[0] = d->calls.data[call + 1];
+            out[1] = place[target];
+        }
+    }
+    if (places)
+        *places = place;
+    return place[1];
+}
+
+/* Calls whose end is the end of their rule need no level of the stack. */
+static void specdec__build_tails(specdec__build *b)
+{
+    uint32_t i, j;
+
+    for (i = 0; i < b->states.count; i++) {
+        uint32_t *record = b->words + b->states.data[i];
+
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
+            continue;
+        for (j = 0; j < record[1]; j++) {
+            uint32_t *call = record + 2 + 2 * (SPECDEC__VERTEX_EDGES(record[0]) + j);
+            const uint32_t *behind = b->words + call[1];
+
+            if (call[1] && behind[0] == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !behind[1])
+                call[1] = 0;
+        }
+    }
+}
+
+/* Builds a rule from a tree. */
+static int specdec__build_expression(specdec__build *b, uint32_t rule, uint32_t tree)
+{
+    specdec__dfa d;
+    uint32_t start;
+
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, tree, start);
+    if (b->failed || !specdec__dfa_build(b, &d, start))
+        return 0;
+    start = specdec__emit(b, &d, NULL, NULL);
+    if (!b->failed)
+        b->rules.data[rule] = start;
+    return !b->failed;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/expression: a text that is parsed, repetitions, regular expressions as schemas have them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A text that is being parsed. */
+typedef struct specdec__source {
+    const unsigned char *text;
+    size_t size, at;
+    int depth; /* brackets that are open */
+} specdec__source;
+
+/* Ends the work at the place that is parsed. */
+static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
+{
+    if (!b->failed)
+        b->at = s->at;
+    specdec__build_fail(b, SPECDEC_ERROR_FORMAT, why);
+    return 0;
+}
+
+/* The next byte; -1: there is none. */
+static int specdec__source_peek(const specdec__source *s)
+{
+    return s->at < s->size ? s->text[s->at] : -1;
+}
+
+static int specdec__source_accept(specdec__source *s, int byte)
+{
+    if (specdec__source_peek(s) != byte)
+        return 0;
+    s->at++;
+    return 1;
+}
+
+/* The next character. Invalid UTF-8 is an error. */
+static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
+{
+    const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->at);
+
+    if (!c.size || (c.code == 0xfffd && c.size == 1))
+        return specdec__source_fail(b, s, c.size ? "this is not UTF-8" : "it ends too early");
+    s->at += (size_t)c.size;
+    return c.code;
+}
+
+static int specdec__hex_digit(int c)
+{
+    const int small = c | 32;
+
+    return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
+}
+
+/* A number of so many hexadecimal digits. */
+static uint32_t specdec__source_hex(specdec__build *b, specdec__source *s, int digits)
+{
+    uint32_t value = 0;
+
+    while (digits--) {
+        const int digit = specdec__hex_digit(specdec__source_peek(s));
+
+        if (digit < 0)
+            return specdec__source_fail(b, s, "a hexadecimal digit is missing");
+        value = value * 16 + (uint32_t)digit;
+        s->at++;
+    }
+    return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
+}
+
+/* A decimal number, at most a billion; UINT32_MAX: there is none. */
+static uint32_t specdec__source_number(specdec__source *s)
+{
+    uint32_t value = UINT32_MAX;
+
+    for (; specdec__source_peek(s) >= '0' && specdec__source_peek(s) <= '9'; s->at++)
+        if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->at] - '0')) > 1000000000)
+            value = 100000000; /* stays far beyond every limit */
+    return value;
+}
+
+/* States that a tree takes, about. */
+static uint64_t specdec__tree_size(specdec__build *b, uint32_t tree)
+{
+    const uint32_t *node = b->tree.data + tree;
+    const uint32_t kind = node[SPECDEC__TREE_KIND], least = node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
+    uint64_t size = kind == SPECDEC__TREE_SET ? node[SPECDEC__TREE_B] : 1;
+    uint32_t child;
+
+    for (child = node[SPECDEC__TREE_CHILD]; child && specdec__build_works(b, 1);
+         child = b->tree.data[child + SPECDEC__TREE_NEXT])
+        size += specdec__tree_size(b, child);
+    if (kind == SPECDEC__TREE_REPEAT)
+        size *= most != UINT32_MAX ? most + (uint64_t)1 : least + (uint64_t)1;
+    return size < 1000000000u ? size : 1000000000u;
+}
+
+/* A tree, least to most times. Where copies would be too many, and the builder may, a counter counts. */
+static uint32_t specdec__tree_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree, uint32_t least,
+                                     uint32_t most)
+{
+    const uint32_t copies = most == UINT32_MAX ? least : most;
+    uint32_t at, rule = 0;
+
+    if (b->failed)
+        return 0;
+    if (b->repeat_limit && copies > 1 && copies * specdec__tree_size(b, tree) > b->repeat_limit) {
+        rule = specdec__build_rule(b);
+        specdec__vector_push(b, rule_trees, tree);
+        tree = specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0);
+    }
+    at = specdec__tree_add(b, SPECDEC__TREE_REPEAT, tree, least, most);
+    if (!rule || b->failed)
+        return at;
+    b->tree.data[at] = SPECDEC__TREE_COUNTED;
+    specdec__build_rule(b);
+    specdec__vector_push(b, rule_trees, at);
+    return specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule + 1, 0);
+}
+
+/* ---- Regular expressions: ECMA-262 without what is not regular, and without word borders. */
+
+/* Ranges of an escape \d \w \s \D \W \S. Returns 0 when it is none of these. */
+static int specdec__regex_class(specdec__build *b, int c)
+{
+    static const unsigned short spaces[] = {9, 13, 32, 32, 0xa0, 0xa0, 0x1680, 0x1680, 0x2000, 0x200a, 0x2028, 0x2029,
+                                            0x202f, 0x202f, 0x205f, 0x205f, 0x3000, 0x3000, 0xfeff, 0xfeff};
+    static const unsigned short words[] = {'0', '9', 'A', 'Z', '_', '_', 'a', 'z'};
+    const int small = c | 32;
+    const unsigned short *ranges = small == 's' ? spaces : words;
+    const uint32_t from = b->ranges.count, count = small == 's' ? 10 : small == 'w' ? 4 : 1;
+    uint32_t i;
+
+    if (small != 'd' && small != 'w' && small != 's')
+        return 0;
+    for (i = 0; i < count; i++)
+        specdec__range_add(b, ranges[2 * i], ranges[2 * i + 1]);
+    if (c != small && !b->failed)
+        specdec__ranges_negate(b, from);
+    return 1;
+}
+
+/* An escaped character; the backslash was read. */
+static uint32_t specdec__regex_escape(specdec__build *b, specdec__source *s)
+{
+    static const char names[] = "nrtfv0", meant[] = "\n\r\t\f\v";
+    const uint32_t c = specdec__source_character(b, s);
+    const char *known = c && c < 128 ? strchr(names, (int)c) : NULL;
+
+    if (known)
+        return (uint32_t)meant[known - names];
+    if (c == 'x')
+        return specdec__source_hex(b, s, 2);
+    if (c == 'u' && specdec__source_accept(s, '{')) {
+        uint32_t value = 0;
+
+        do {
+            value = value * 16 + specdec__source_hex(b, s, 1);
+        } while (!b->failed && value <= SPECDEC__LAST_CHARACTER && !specdec__source_accept(s, '}'));
+        return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
+    }
+    if (c == 'u') {
+        const uint32_t value = specdec__source_hex(b, s, 4);
+
+        if (value >> 10 == 0x36 && specdec__source_accept(s, '\\') && specdec__source_accept(s, 'u'))
+            return 0x10000 + ((value & 0x3ff) << 10) + (specdec__source_hex(b, s, 4) & 0x3ff);
+        return value;
+    }
+    if (c == 'c' && (specdec__source_peek(s) | 32) >= 'a' && (specdec__source_peek(s) | 32) <= 'z')
+        return s->text[s->at++] & 31u;
+    if (c < 128 && ((c >= '1' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')))
+        return specdec__source_fail(b, s, "this escape is not supported");
+    return c;
+}
+
+/* A bracket expression, whose [ was read. */
+static uint32_t specdec__regex_bracket(specdec__build *b, specdec__source *s)
+{
+    const int negated = specdec__source_accept(s, '^');
+    const uint32_t from = b->ranges.count;
+
+    while (!specdec__source_accept(s, ']') && !b->failed) {
+        uint32_t low, high;
+
+        if (specdec__source_accept(s, '\\')) {
+            if (specdec__regex_class(b, specdec__source_peek(s))) {
+                s->at++;
+                continue;
+            }
+            low = specdec__source_accept(s, 'b') ? 8 : specdec__regex_escape(b, s);
+        } else {
+            low = specdec__source_character(b, s);
+        }
+        high = low;
+        if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']' &&
+            !(s->text[s->at + 1] == '\\' && s->size - s->at > 2 && memchr("dwsDWS", s->text[s->at + 2], 6))) {
+            s->at++;
+            high = specdec__source_accept(s, '\\') ? specdec__regex_escape(b, s) : specdec__source_character(b, s);
+            if (high < low)
+                return specdec__source_fail(b, s, "a range ends before it begins");
+        }
+        specdec__range_add(b, low, high);
+    }
+    if (negated && !b->failed)
+        specdec__ranges_negate(b, from);
+    return specdec__tree_set(b, from);
+}
+
+static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specdec__vector *rule_trees);
+
+/* What stands between brackets, an anchor, or a character. */
+static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
+{
+    const uint32_t from = b->ranges.count, c = specdec__source_character(b, s);
+    uint32_t escaped;
+
+    if (c == '(') {
+        uint32_t tree;
+
+        if (specdec__source_accept(s, '?')) {
+            if (specdec__source_accept(s, '<') && specdec__source_peek(s) != '=' && specdec__source_peek(s) != '!')
+                while (!b->failed && specdec__source_character(b, s) != '>')
+                    ;
+            else if (!specdec__source_accept(s, ':'))
+                return specdec__source_fail(b, s, "looking ahead or behind is not supported");
+        }
+        tree = specdec__regex_any(b, s, rule_trees);
+        if (!specdec__source_accept(s, ')'))
+            return specdec__source_fail(b, s, "a bracket is not closed");
+        return tree;
+    }
+    if (c == '[')
+        return specdec__regex_bracket(b, s);
+    if (c == '^')
+        return specdec__tree_add(b, SPECDEC__TREE_BEGIN, 0, 0, 0);
+    if (c == '$')
+        return specdec__tree_add(b, SPECDEC__TREE_END, 0, 0, 0);
+    if (c == '.') {
+        specdec__range_add(b, '\n', '\n');
+        specdec__range_add(b, '\r', '\r');
+        specdec__range_add(b, 0x2028, 0x2029);
+        if (!b->failed)
+            specdec__ranges_negate(b, from);
+        return specdec__tree_set(b, from);
+    }
+    if (c == '*' || c == '+' || c == '?') {
+        s->at--;
+        return specdec__source_fail(b, s, "there is nothing to repeat");
+    }
+    if (c == '\\') {
+        if (specdec__regex_class(b, specdec__source_peek(s))) {
+            s->at++;
+            return specdec__tree_set(b, from);
+        }
+        escaped = specdec__regex_escape(b, s);
+        return specdec__tree_character(b, escaped, escaped);
+    }
+    return specdec__tree_character(b, c, c);
+}
+
+/* A quantifier, if there is one. Returns 0 when there is none. */
+static int specdec__regex_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
+{
+    const size_t from = s->at;
+    const int c = specdec__source_peek(s);
+
+    *most = UINT32_MAX;
+    *least = c == '+';
+    if (c == '*' || c == '+' || c == '?') {
+        *most = c == '?' ? 1 : UINT32_MAX;
+        s->at++;
+        return 1;
+    }
+    if (!specdec__source_accept(s, '{'))
+        return 0;
+    *least = specdec__source_number(s);
+    if (*least != UINT32_MAX) {
+        *most = *least;
+        if (specdec__source_accept(s, ','))
+            *most = specdec__source_number(s);
+        if (specdec__source_accept(s, '}'))
+            return 1;
+    }
+    s->at = from; /* a brace like any character */
+    return 0;
+}
+
+/* Terms behind each other. */
+static uint32_t specdec__regex_all(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
+{
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+    while (s->at < s->size && s->text[s->at] != '|' && s->text[s->at] != ')' && !b->failed) {
+        uint32_t tree = specdec__regex_atom(b, s, rule_trees), least, most;
+
+        while (!b->failed && specdec__regex_quantifier(s, &least, &most)) {
+            if (least > most)
+                return specdec__source_fail(b, s, "a repetition's least is above its most");
+            tree = specdec__tree_repeat(b, rule_trees, tree, least, most);
+            specdec__source_accept(s, '?'); /* how much is taken first does not matter */
+        }
+        specdec__tree_prepend(b, all, tree);
+    }
+    return all;
+}
+
+static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
+{
+    uint32_t any = 0, tree;
+
+    if (++s->depth > SPECDEC__BUILD_DEPTH)
+        return specdec__source_fail(b, s, "it is nested too deeply");
+    tree = specdec__regex_all(b, s, rule_trees);
+    while (!b->failed && specdec__source_accept(s, '|')) {
+        if (!any)
+            specdec__tree_prepend(b, any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), tree);
+        specdec__tree_prepend(b, any, specdec__regex_all(b, s, rule_trees));
+    }
+    s->depth--;
+    return any ? any : tree;
+}
+
+/* Does every text of a tree begin (end) where the whole text does? Anchors are looked for at one end alone. */
+static int specdec__regex_anchored(specdec__build *b, uint32_t tree, int begin)
+{
+    const uint32_t *node = b->tree.data + tree;
+    const uint32_t kind = node[SPECDEC__TREE_KIND];
+    uint32_t child = node[SPECDEC__TREE_CHILD], all = 1;
+
+    if (kind == (begin ? (uint32_t)SPECDEC__TREE_BEGIN : (uint32_t)SPECDEC__TREE_END))
+        return 1;
+    if (!child || (kind != SPECDEC__TREE_ALL && kind != SPECDEC__TREE_ANY) || !specdec__build_works(b, 1))
+        return 0;
+    if (kind == SPECDEC__TREE_ALL) { /* in reverse */
+        while (begin && b->tree.data[child + SPECDEC__TREE_NEXT])
+            child = b->tree.data[child + SPECDEC__TREE_NEXT];
+        return specdec__regex_anchored(b, child, begin);
+    }
+    for (; child && all; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+        all = (uint32_t)specdec__regex_anchored(b, child, begin);
+    return (int)all;
+}
+
+/* Any text. */
+static uint32_t specdec__tree_anything(specdec__build *b)
+{
+    return specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER), 0,
+                             UINT32_MAX);
+}
+
+/* The tree of a regular expression. whole: it must match a text as a whole, else somewhere in it. */
+static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, specdec__vector *rule_trees, int whole)
+{
+    const uint32_t tree = specdec__regex_any(b, s, rule_trees);
+    uint32_t all;
+
+    if (!b->failed && s->at < s->size)
+        return specdec__source_fail(b, s, "a bracket is closed that was not opened");
+    if (b->failed || whole)
+        return tree;
+    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    if (!b->failed && !specdec__regex_anchored(b, tree, 1))
+        specdec__tree_prepend(b, all, specdec__tree_anything(b));
+    if (b->failed)
+        return 0;
+    specdec__tree_prepend(b, all, tree);
+    /* Children are in reverse: what was prepended last comes first in the list, and so is the end of the text. */
+    if (!specdec__regex_anchored(b, tree, 0))
+        specdec__tree_prepend(b, all, specdec__tree_anything(b));
+    return all;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/finish: what follows from all rules: which match nothing, what they begin with, how deep they go.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453)
+
+/* Can a tree match the empty text? */
+static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
+{
+    const uint32_t *node = b->tree.data + tree;
+    uint32_t child = node[SPECDEC__TREE_CHILD];
+
+    if (!specdec__build_works(b, 1))
+        return 0;
+    switch (node[SPECDEC__TREE_KIND]) {
+    case SPECDEC__TREE_SET: return 0;
+    case SPECDEC__TREE_RULE: return b->nullable.data[node[SPECDEC__TREE_A]] != 0;
+    case SPECDEC__TREE_REPEAT: case SPECDEC__TREE_COUNTED:
+        return !node[SPECDEC__TREE_A] || specdec__tree_nullable(b, child);
+    case SPECDEC__TREE_ALL:
+        for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+            if (!specdec__tree_nullable(b, child))
+                return 0;
+        return 1;
+    case SPECDEC__TREE_ANY:
+        for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+            if (specdec__tree_nullable(b, child))
+                return 1;
+        return 0;
+    default: return 1;
+    }
+}
+
+/* Which rules match the empty text. trees: (rules) 0 where a rule is built otherwise. */
+static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
+{
+    uint32_t i, changed = 1;
+
+    while (changed && !b->failed)
+        for (changed = 0, i = 0; i < trees->count && !b->failed; i++)
+            if (!b->nullable.data[i] && trees->data[i] && specdec__tree_nullable(b, trees->data[i]))
+                b->nullable.data[i] = changed = 1;
+}
+
+/* A rule that counts how often its body is repeated, behind the rule of the body. The body's first state, which nothing
+   leads back to, is copied: it must read something. */
+static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint32_t *node)
+{
+    const uint32_t body = b->rules.data[rule - 1];
+    const uint32_t least = b->nullable.data[rule - 1] ? 0 : node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
+    const uint32_t copy = specdec__build_state(b, 0, words);
+    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT, 5);
+    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT, 5);
+    uint32_t i;
+
+    if (b->failed)
+        return;
+    memcpy(b->words + copy, b->words + body, (size_t)words * 4);
+    b->words[copy] &= ~SPECDEC__VERTEX_FINAL;
+    for (i = 0; i < 2; i++) {
+        uint32_t *record = b->words + (i ? after : start);
+
+        record[1] = copy;
+        record[2] = least;
+        record[3] = most;
+        record[4] = after;
+    }
+    b->rules.data[rule] = start;
+}
+
+/* Builds all rules that have trees. */
+static void specdec__build_rules(specdec__build *b, const specdec__vector *trees)
+{
+    uint32_t i;
+
+    specdec__build_nullable(b, trees);
+    for (i = 0; i < trees->count && !b->failed; i++) {
+        const uint32_t *node = b->tree.data + trees->data[i];
+
+        if (!trees->data[i] || b->rules.data[i])
+            continue;
+        if (node[SPECDEC__TREE_KIND] == SPECDEC__TREE_COUNTED)
+            specdec__build_counter(b, i, node);
+        else
+            specdec__build_expression(b, i, trees->data[i]);
+    }
+}
+
+/* ---- Need: levels of the stack, above the state's own, until the end of its rule. */
+
+static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *object)
+{
+    const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
+    uint32_t i, need = 0, required = 0;
+
+    for (i = first[0]; i < count; i = first[i + 1], required++) {
+        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
+        need = need > one ? need : one;
+    }
+    if (object[SPECDEC__OBJECT_LEAST] > required) {
+        if (object[SPECDEC__OBJECT_OTHER]) {
+            const uint32_t one = SPECDEC__VERTEX_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
+            need = need > one ? need : one < 1 ? 1 : one;
+        } else {
+            for (i = 0; i < count; i++) {
+                const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
+                need = need > one ? need : one;
+            }
+            if (object[SPECDEC__OBJECT_LEAST] > count)
+                need = 255;
+        }
+    }
+    if (required > object[SPECDEC__OBJECT_MOST])
+        need = 255;
+    return need < 254 ? need + 1 : 255;
+}
+
+static uint32_t specdec__need_rule(const specdec__build *b, uint32_t rule)
+{
+    return SPECDEC__VERTEX_NEED(b->words[b->rules.data[rule]]);
+}
+
+static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *array)
+{
+    uint32_t i, need = 0;
+
+    if (!array[SPECDEC__ARRAY_LEAST])
+        return 0;
+    for (i = 0; i < array[SPECDEC__ARRAY_LEAST] && i <= array[SPECDEC__ARRAY_COUNT]; i++) {
+        const uint32_t rule = specdec__array_rule(array, i);
+        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_rule(b, rule);
+
+        need = need > one ? need : one;
+    }
+    return need < 254 ? need + 1 : 255;
+}
+
+static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *record)
+{
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    uint32_t i, need = record[0] & SPECDEC__VERTEX_FINAL ? 0 : 255;
+
+    for (i = 0; i < edges && need; i++) {
+        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[record[3 + 2 * i]]);
+        need = need < one ? need : one;
+    }
+    for (i = 0; i < record[1] && need; i++) {
+        const uint32_t *call = record + 2 + 2 * (edges + i);
+        uint32_t one = specdec__need_rule(b, call[0]);
+
+        if (call[1]) {
+            const uint32_t behind = SPECDEC__VERTEX_NEED(b->words[call[1]]);
+
+            one = one < 254 ? one + 1 : 255;
+            one = one > behind ? one : behind;
+        }
+        need = need < one ? need : one;
+    }
+    return need;
+}
+
+static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
+{
+    const uint32_t *record = b->words + state;
+    uint32_t need;
+
+    switch (SPECDEC__VERTEX_KIND(record[0])) {
+    case SPECDEC__VERTEX_PLAIN: return specdec__need_plain(b, record);
+    case SPECDEC__VERTEX_SET: return SPECDEC__VERTEX_NEED(b->words[record[1]]);
+    case SPECDEC__VERTEX_OBJECT: return specdec__need_object(b, b->words + record[1]);
+    case SPECDEC__VERTEX_ARRAY: return specdec__need_array(b, b->words + record[1]);
+    case SPECDEC__VERTEX_REPEAT:
+        need = SPECDEC__VERTEX_NEED(b->words[record[1]]);
+        return !record[2] ? 0 : need < 254 ? need + 1 : 255;
+    default: return 0; /* nothing leads there that has no room to end */
+    }
+}
+
+/* The least needs that agree with each other, from above. */
+static void specdec__build_needs(specdec__build *b)
+{
+    uint32_t i, changed = 1;
+
+    for (i = 0; i < b->states.count; i++)
+        b->words[b->states.data[i]] |= 255u << 8;
+    while (changed && specdec__build_works(b, b->states.count))
+        for (changed = 0, i = b->states.count; i-- > 0;) {
+            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__VERTEX_NEED(*header), now;
+
+            if (!need || (now = specdec__need_of(b, b->states.data[i])) >= need)
+                continue;
+            *header = (*header & ~(255u << 8)) | now << 8;
+            changed = 1;
+        }
+}
+
+/* Takes away calls of rules that nothing matches. */
+static void specdec__build_prune(specdec__build *b)
+{
+    uint32_t i, k, kept;
+
+    for (i = 0; i < b->states.count; i++) {
+        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
+            continue;
+        for (k = kept = 0; k < record[1]; k++)
+            if (specdec__need_rule(b, call[2 * k]) < 255) {
+                call[2 * kept] = call[2 * k];
+                call[2 * kept++ + 1] = call[2 * k + 1];
+            }
+        record[1] = kept;
+    }
+}
+
+/* Refuses states where so many alternatives begin with the same byte that a text could not have a thread for each. */
+static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
+{
+    uint32_t i, k, byte;
+
+    for (i = 0; i < b->states.count && !b->failed; i++) {
+        const uint32_t *record = b->words + b->states.data[i];
+        const uint32_t *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+
+        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN || record[1] <= SPECDEC__THREADS)
+            continue;
+        for (byte = 0; byte < 256 && specdec__build_works(b, record[1]); byte++) {
+            uint32_t count = 0;
+
+            for (k = 0; k < record[1]; k++)
+                count += rules[call[2 * k]].first[byte >> 5] >> (byte & 31) & 1;
+            if (count > SPECDEC__THREADS) {
+                b->crowd = b->states.data[i];
+                specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in one place");
+            }
+        }
+    }
+}
+
+/* ---- Kinds of bytes that may follow in any number, and order, up to a limit. */
+
+/* The edge of a byte among those of a state; NULL: there is none. */
+static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t state, uint32_t byte)
+{
+    const uint32_t *record = b->words + state;
+
+    return specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+}
+
+/* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not, or need more
+   of the stack. self not 0: all kinds if all these characters lead there. */
+static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
+{
+    static const unsigned char forms[8][5] = { /* bytes; first from, to; second from, to */
+        {2, 0xc2, 0xdf, 0x80, 0xbf}, {3, 0xe0, 0xe0, 0xa0, 0xbf}, {3, 0xe1, 0xec, 0x80, 0xbf},
+        {3, 0xed, 0xed, 0x80, 0x9f}, {3, 0xee, 0xef, 0x80, 0xbf}, {4, 0xf0, 0xf0, 0x90, 0xbf},
+        {4, 0xf1, 0xf3, 0x80, 0xbf}, {4, 0xf4, 0xf4, 0x80, 0x8f}};
+    const uint32_t high = at < 2 ? forms[form][2 + 2 * at] : 0xbf;
+    uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
+
+    while (byte <= high && live) {
+        const uint32_t *edge = specdec__live_edge(b, state, byte);
+
+        if (!edge || SPECDEC__VERTEX_KIND(b->words[edge[1]]) != SPECDEC__VERTEX_PLAIN ||
+            SPECDEC__VERTEX_NEED(b->words[edge[1]]) > SPECDEC__VERTEX_NEED(b->words[state]))
+            return 0;
+        if (at + 1u < forms[form][0])
+            live &= specdec__live_wide(b, edge[1], form, at + 1, self);
+        else
+            live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
+        byte = (edge[0] >> 8) + 1;
+    }
+    return live;
+}
+
+/* Kinds that may follow in a state, as far as the states behind it allow them, too. */
+static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
+{
+    uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
+    int form;
+
+    for (; byte < 0x80 && live; byte++) {
+        const uint32_t kind = specdec__byte_kind(byte);
+
+        if (!(kind & live))
+            continue;
+        if (byte >= next) {
+            const uint32_t *edge = specdec__live_edge(b, state, byte);
+
+            target = edge && SPECDEC__VERTEX_NEED(b->words[edge[1]]) <= SPECDEC__VERTEX_NEED(b->words[state])
+                         ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
+            next = edge ? (edge[0] >> 8) + 1 : byte + 1;
+            if (!edge)
+                live &= ~kind;
+        }
+        live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
+    }
+    for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
+        const uint32_t behind = specdec__live_wide(b, state, form, 0, 0);
+
+        live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
+    }
+    return live;
+}
+
+/* Does every character that needs no escape in a JSON string lead back to a state, and no control character on? */
+static int specdec__live_loops(const specdec__build *b, uint32_t state)
+{
+    uint32_t byte;
+    int form;
+
+    for (byte = 0; byte < 0x80; byte++) {
+        const uint32_t *edge = specdec__live_edge(b, state, byte);
+
+        if (byte < 0x20 ? edge != NULL : byte != '"' && byte != '\\' && (!edge || edge[1] != state))
+            return 0;
+    }
+    for (form = 0; form < 8; form++)
+        if (!specdec__live_wide(b, state, form, 0, state))
+            return 0;
+    return 1;
+}
+
+/* Of all states that only read bytes; each round is one more byte. States come in order, so that a round sees what the
+   one before it found of those behind. */
+static void specdec__build_live(specdec__build *b)
+{
+    uint32_t i, round, changed = 1;
+
+    for (i = 0; i < b->states.count; i++) {
+        uint32_t *record = b->words + b->states.data[i];
+
+        if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
+            SPECDEC__VERTEX_EDGES(record[0]) && SPECDEC__VERTEX_NEED(record[0]) < 255)
+            record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
+    }
+    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_works(b, b->states.count); round++)
+        for (changed = 0, i = 0; i < b->states.count; i++) {
+            uint32_t *header = b->words + b->states.data[i], before = SPECDEC__LIVE(*header), live;
+
+            if (!before || (live = specdec__live_of(b, b->states.data[i])) == before)
+                continue;
+            *header = (*header & ((1u << SPECDEC__LIVE_SHIFT) - 1)) | live << SPECDEC__LIVE_SHIFT;
+            changed = 1;
+        }
+    for (i = 0; i < b->states.count; i++)
+        if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
+            !(b->words[b->states.data[i]] & SPECDEC__VERTEX_FINAL) && specdec__live_loops(b, b->states.data[i]))
+            b->words[b->states.data[i]] |= SPECDEC__VERTEX_STRING;
+}
+
+/* ---- First bytes of rules. */
+
+/* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
+static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
+{
+    const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
+    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    uint32_t before[8], i, j;
+
+    memcpy(before, out->first, sizeof before);
+    if (kind == SPECDEC__VERTEX_PLAIN) {
+        for (i = 0; i < edges; i++)
+            for (j = record[2 + 2 * i] & 255; j <= record[2 + 2 * i] >> 8; j++)
+                out->first[j >> 5] |= 1u << (j & 31);
+        for (i = 0; i < record[1]; i++)
+            for (j = 0; j < 8; j++)
+                out->first[j] |= rules[record[2 + 2 * (edges + i)]].first[j];
+    } else if (kind == SPECDEC__VERTEX_REPEAT) {
+        return specdec__first_of(b, rules, record[1], out);
+    } else {
+        memset(out->first, 255, sizeof out->first); /* the state behind a bracket: not the first one of a rule */
+    }
+    return memcmp(before, out->first, sizeof before) != 0;
+}
+
+/* Puts header, rules and words together at the front of the block. Returns 0 when it failed. */
+static int specdec__build_finish(specdec__build *b, uint32_t root, int free_space)
+{
+    const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
+    specdec_constraint *c = (specdec_constraint *)(void *)b->base;
+    specdec__rule *rules;
+    uint32_t i, changed = 1;
+
+    specdec__build_tails(b);
+    specdec__build_needs(b);
+    specdec__build_prune(b);
+    specdec__build_live(b);
+    rules = (specdec__rule *)(void *)specdec__build_scratch(b, size / 4);
+    if (b->failed)
+        return 0;
+    memset(rules, 0, size);
+    while (changed && specdec__build_works(b, b->rules.count))
+        for (changed = 0, i = b->rules.count; i-- > 0;) {
+            rules[i].start = b->rules.data[i];
+            rules[i].need = specdec__need_rule(b, i);
+            changed |= (uint32_t)specdec__first_of(b, rules, rules[i].start, &rules[i]);
+        }
+    specdec__build_crowds(b, rules);
+    if (!b->failed && specdec__need_rule(b, root) > SPECDEC__STACK_HEIGHT)
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_rule(b, root) == 255 ? "nothing matches it"
+                                                                                        : "it is nested too deeply");
+    if ((size_t)((unsigned char *)(b->words + b->word_count) - b->base) + size > b->back)
+        specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
+    if (b->failed)
+        return 0;
+    memmove(b->base + header + size, b->words, (size_t)b->word_count * 4);
+    memcpy(b->base + header, rules, size);
+    memset(c, 0, header);
+    c->magic = SPECDEC__CONSTRAINT_MAGIC;
+    c->bytes = header + size + (size_t)b->word_count * 4;
+    c->rules = b->rules.count;
+    c->words = b->word_count;
+    c->root = root;
+    c->free_space = (uint32_t)free_space;
+    c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
+    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 4 * sizeof c->rules);
+    return 1;
+}
+
+/* Begins to build in a block. Returns 0 when that is too small for anything. */
+static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
+{
+    memset(b, 0, sizeof *b);
+    if (!memory || bytes < sizeof(specdec_constraint) + 4096)
+        return specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
+    b->base = (unsigned char *)memory;
+    b->size = bytes;
+    b->back = bytes & ~(size_t)7;
+    b->words = (uint32_t *)(void *)(b->base + sizeof(specdec_constraint));
+    specdec__build_words(b, 2); /* state 0 is none */
+    specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
+    specdec__vector_add(b, &b->ranges, 2);
+    return !b->failed;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/gbnf: grammars as llama.cpp writes them (grammars/README.md there).
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A grammar that is being parsed. Rules are numbered in the order in which their names come. */
+typedef struct specdec__gbnf {
+    specdec__source source;
+    specdec__vector names; /* (3) place and length of a rule's name, 1: it was defined */
+    specdec__vector number; /* of that rule */
+    specdec__vector trees; /* (rules) */
+    specdec__vector slots; /* (power of two) open hash of names: 1 + index */
+} specdec__gbnf;
+
+/* White space and comments; new lines too, where they mean nothing. */
+static void specdec__gbnf_space(specdec__source *s, int lines)
+{
+    for (;; s->at++) {
+        const int c = specdec__source_peek(s);
+
+        if (c == '#')
+            while (s->at + 1 < s->size && s->text[s->at + 1] != '\n' && s->text[s->at + 1] != '\r')
+                s->at++;
+        else if (c != ' ' && c != '\t' && !(lines && (c == '\n' || c == '\r')))
+            return;
+    }
+}
+
+static int specdec__gbnf_letter(int c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
+/* Enters a name into the table, which doubles when it is half full. Returns its index; new ones get a rule. */
+static uint32_t specdec__gbnf_find(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
+{
+    const unsigned char *text = g->source.text;
+    uint64_t hash = specdec__hash(SPECDEC__HASH, text + at, size);
+    uint32_t i, entry, count = g->names.count / 3;
+
+    if (2 * (count + 1) > g->slots.count) {
+        const uint32_t room = g->slots.count ? 2 * g->slots.count : 64;
+
+        g->slots.count = 0;
+        if (specdec__vector_add(b, &g->slots, room) == UINT32_MAX)
+            return 0;
+        memset(g->slots.data, 0, (size_t)room * 4);
+        for (i = 0; i < count; i++) {
+            uint64_t place = specdec__hash(SPECDEC__HASH, text + g->names.data[3 * i], g->names.data[3 * i + 1]);
+
+            while (g->slots.data[place & (room - 1)])
+                place++;
+            g->slots.data[place & (room - 1)] = i + 1;
+        }
+    }
+    for (; (entry = g->slots.data[hash & (g->slots.count - 1)]) != 0; hash++)
+        if (g->names.data[3 * entry - 2] == size && memcmp(text + g->names.data[3 * entry - 3], text + at, size) == 0)
+            return entry - 1;
+    g->slots.data[hash & (g->slots.count - 1)] = count + 1;
+    specdec__vector_push(b, &g->names, (uint32_t)at);
+    specdec__vector_push(b, &g->names, (uint32_t)size);
+    specdec__vector_push(b, &g->names, 0);
+    specdec__vector_push(b, &g->number, specdec__build_rule(b));
+    specdec__vector_push(b, &g->trees, 0);
+    return count;
+}
+
+/* A name. Returns its index. */
+static uint32_t specdec__gbnf_name(specdec__build *b, specdec__gbnf *g)
+{
+    specdec__source *s = &g->source;
+    const size_t from = s->at;
+
+    while (specdec__gbnf_letter(specdec__source_peek(s)))
+        s->at++;
+    if (s->at == from)
+        return specdec__source_fail(b, s, "a name is missing");
+    return specdec__gbnf_find(b, g, from, s->at - from);
+}
+
+/* A character of a string or class, perhaps escaped. */
+static uint32_t specdec__gbnf_character(specdec__build *b, specdec__source *s)
+{
+    static const char names[] = "nrt\"\\[]'/-^", meant[] = "\n\r\t\"\\[]'/-^";
+    const char *known;
+    int c;
+
+    if (!specdec__source_accept(s, '\\'))
+        return specdec__source_character(b, s);
+    c = specdec__source_peek(s);
+    known = c > 0 ? strchr(names, c) : NULL;
+    s->at += c >= 0;
+    if (known)
+        return (unsigned char)meant[known - names];
+    if (c == 'x' || c == 'u' || c == 'U')
+        return specdec__source_hex(b, s, c == 'x' ? 2 : c == 'u' ? 4 : 8);
+    s->at--;
+    return specdec__source_fail(b, s, "this escape is not known");
+}
+
+/* A class, whose [ was read. */
+static uint32_t specdec__gbnf_class(specdec__build *b, specdec__source *s)
+{
+    const int negated = specdec__source_accept(s, '^');
+    const uint32_t from = b->ranges.count;
+
+    while (!b->failed && !specdec__source_accept(s, ']')) {
+        const uint32_t low = specdec__gbnf_character(b, s);
+        uint32_t high = low;
+
+        if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']') {
+            s->at++;
+            high = specdec__gbnf_character(b, s);
+            if (!b->failed && high < low)
+                return specdec__source_fail(b, s, "a range ends before it begins");
+        }
+        specdec__range_add(b, low, high);
+    }
+    if (negated && !b->failed)
+        specdec__ranges_negate(b, from);
+    return specdec__tree_set(b, from);
+}
+
+static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside);
+
+/* A string, a class, a rule, or alternatives in brackets; 0, and nothing is read, when none is here. */
+static uint32_t specdec__gbnf_item(specdec__build *b, specdec__gbnf *g)
+{
+    specdec__source *s = &g->source;
+    const int c = specdec__source_peek(s);
+    uint32_t tree;
+
+    if (c == '"') {
+        tree = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        s->at++;
+        while (!b->failed && !specdec__source_accept(s, '"')) {
+            const uint32_t character = specdec__gbnf_character(b, s);
+            specdec__tree_prepend(b, tree, specdec__tree_character(b, character, character));
+        }
+        return tree;
+    }
+    if (c == '[') {
+        s->at++;
+        return specdec__gbnf_class(b, s);
+    }
+    if (c == '.') {
+        s->at++;
+        return specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    }
+    if (c == '(') {
+        s->at++;
+        specdec__gbnf_space(s, 1);
+        tree = specdec__gbnf_any(b, g, 1);
+        return specdec__source_accept(s, ')') ? tree : specdec__source_fail(b, s, "a bracket is not closed");
+    }
+    if (specdec__gbnf_letter(c)) {
+        const uint32_t name = specdec__gbnf_name(b, g);
+        return b->failed ? 0 : specdec__tree_add(b, SPECDEC__TREE_RULE, 0, g->number.data[name], 0);
+    }
+    return 0;
+}
+
+/* How often an item comes, if that is said. */
+static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
+{
+    const int c = specdec__source_peek(s);
+
+    *least = c == '+';
+    *most = c == '?' ? 1 : UINT32_MAX;
+    if (c == '*' || c == '+' || c == '?') {
+        s->at++;
+        return 1;
+    }
+    if (c != '{')
+        return 0;
+    s->at++;
+    specdec__gbnf_space(s, 0);
+    *least = specdec__source_number(s);
+    specdec__gbnf_space(s, 0);
+    if (*least == UINT32_MAX && specdec__source_peek(s) != ',')
+        return (int)specdec__source_fail(b, s, "a number is missing");
+    *most = *least;
+    *least = *least == UINT32_MAX ? 0 : *least;
+    if (specdec__source_accept(s, ',')) {
+        specdec__gbnf_space(s, 0);
+        *most = specdec__source_number(s);
+        specdec__gbnf_space(s, 0);
+    }
+    if (*least > *most)
+        return (int)specdec__source_fail(b, s, "a repetition's least is above its most");
+    return specdec__source_accept(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
+}
+
+/* Items behind each other. */
+static uint32_t specdec__gbnf_all(specdec__build *b, specdec__gbnf *g, int inside)
+{
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    uint32_t tree, least, most;
+
+    while (!b->failed && (tree = specdec__gbnf_item(b, g)) != 0) {
+        specdec__gbnf_space(&g->source, inside);
+        while (!b->failed && specdec__gbnf_quantifier(b, &g->source, &least, &most)) {
+            tree = specdec__tree_repeat(b, &g->trees, tree, least, most);
+            specdec__gbnf_space(&g->source, inside);
+        }
+        specdec__tree_prepend(b, all, tree);
+    }
+    return all;
+}
+
+static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside)
+{
+    uint32_t any = 0, tree;
+
+    if (++g->source.depth > SPECDEC__BUILD_DEPTH)
+        return specdec__source_fail(b, &g->source, "it is nested too deeply");
+    tree = specdec__gbnf_all(b, g, inside);
+    while (!b->failed && specdec__source_accept(&g->source, '|')) {
+        specdec__gbnf_space(&g->source, 1);
+        if (!any)
+            specdec__tree_prepend(b, any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), tree);
+        specdec__tree_prepend(b, any, specdec__gbnf_all(b, g, inside));
+    }
+    g->source.depth--;
+    return any ? any : tree;
+}
+
+/* name ::= alternatives */
+static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
+{
+    specdec__source *s = &g->source;
+    const uint32_t name = specdec__gbnf_name(b, g);
+    uint32_t tree;
+
+    specdec__gbnf_space(s, 0);
+    if (!b->failed && (s->size - s->at < 3 || memcmp(s->text + s->at, "::=", 3) != 0))
+        specdec__source_fail(b, s, "::= is missing");
+    if (!b->failed && g->names.data[3 * name + 2])
+        specdec__source_fail(b, s, "this rule was defined before");
+    s->at += 3;
+    if (b->failed)
+        return;
+    specdec__gbnf_space(s, 1);
+    tree = specdec__gbnf_any(b, g, 0);
+    if (b->failed)
+        return;
+    g->trees.data[g->number.data[name]] = tree;
+    g->names.data[3 * name + 2] = 1;
+    if (specdec__source_peek(s) >= 0 && specdec__source_peek(s) != '\n' && specdec__source_peek(s) != '\r')
+        specdec__source_fail(b, s, "this cannot stand here");
+    specdec__gbnf_space(s, 1);
+}
+
+/* Adds the rules that a tree may begin with to a list. Returns whether it may be empty. */
+static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
+{
+    const uint32_t *node = b->tree.data + tree;
+    const uint32_t kind = node[SPECDEC__TREE_KIND];
+    uint32_t child, last = 0;
+
+    if (!specdec__build_works(b, 1))
+        return 0;
+    if (kind == SPECDEC__TREE_RULE)
+        specdec__vector_push(b, list, node[SPECDEC__TREE_A]);
+    if (kind != SPECDEC__TREE_ALL) {
+        for (child = node[SPECDEC__TREE_CHILD]; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+            specdec__gbnf_leftmost(b, child, list);
+        return specdec__tree_nullable(b, tree);
+    }
+    for (child = node[SPECDEC__TREE_CHILD]; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+        if (!specdec__tree_nullable(b, child))
+            last = child; /* of these the first: nothing behind it is leftmost */
+    child = node[SPECDEC__TREE_CHILD];
+    while (child && last && child != last)
+        child = b->tree.data[child + SPECDEC__TREE_NEXT];
+    for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
+        specdec__gbnf_leftmost(b, child, list);
+    return !last;
+}
+
+/* Refuses a rule that begins with itself before it reads anything. Depth-first, with a stack of its own. */
+static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
+{
+    specdec__vector list, from, stack, color;
+    uint32_t i, j;
+
+    memset(&list, 0, sizeof list);
+    memset(&from, 0, sizeof from);
+    memset(&stack, 0, sizeof stack);
+    memset(&color, 0, sizeof color);
+    for (i = 0; i < g->trees.count && !b->failed; i++) {
+        specdec__vector_push(b, &from, list.count);
+        specdec__vector_push(b, &color, 0);
+        if (g->trees.data[i])
+            specdec__gbnf_leftmost(b, g->trees.data[i], &list);
+    }
+    specdec__vector_push(b, &from, list.count);
+    for (i = 0; i < g->trees.count && !b->failed; i++) {
+        if (color.data[i])
+            continue;
+        color.data[i] = 1;
+        specdec__vector_push(b, &stack, i);
+        specdec__vector_push(b, &stack, from.data[i]);
+        while (stack.count && !b->failed) {
+            const uint32_t rule = stack.data[stack.count - 2], at = stack.data[stack.count - 1]++;
+            const uint32_t other = at < from.data[rule + 1] ? list.data[at] : UINT32_MAX;
+
+            if (other == UINT32_MAX) {
+                color.data[rule] = 2;
+                stack.count -= 2;
+            } else if (!color.data[other]) {
+                color.data[other] = 1;
+                specdec__vector_push(b, &stack, other);
+                specdec__vector_push(b, &stack, from.data[other]);
+            } else if (color.data[other] == 1) {
+                for (j = 0; j < g->number.count && g->number.data[j] != other; j++)
+                    ;
+                g->source.at = j < g->number.count ? g->names.data[3 * j] : 0;
+                specdec__source_fail(b, &g->source, "left recursion: this rule may begin with itself");
+            }
+        }
+    }
+}
+
+/* Builds a grammar whose first rule is "root". */
+static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, size_t size)
+{
+    specdec__gbnf g;
+    uint32_t i, root;
+
+    memset(&g, 0, sizeof g);
+    g.source.text = text;
+    g.source.size = size;
+    b->repeat_limit = 256;
+    if (size > 1u << 26) {
+        specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "the text is too long");
+        return;
+    }
+    specdec__gbnf_space(&g.source, 1);
+    while (!b->failed && g.source.at < size)
+        specdec__gbnf_rule(b, &g);
+    for (i = 0; i < g.names.count && !b->failed; i += 3)
+        if (!g.names.data[i + 2]) {
+            g.source.at = g.names.data[i];
+            specdec__source_fail(b, &g.source, "this rule is not defined");
+        }
+    for (root = 0; root < g.number.count && !b->failed; root++)
+        if (g.names.data[3 * root + 1] == 4 && memcmp(text + g.names.data[3 * root], "root", 4) == 0)
+            break;
+    if (!b->failed && root == g.number.count)
+        specdec__source_fail(b, &g.source, "there is no rule root");
+    if (b->failed)
+        return;
+    specdec__build_nullable(b, &g.trees);
+    specdec__gbnf_recursion(b, &g);
+    specdec__build_rules(b, &g.trees);
+    if (!b->failed)
+        specdec__build_finish(b, g.number.data[root], 0);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/strings: what may stand inside a JSON string, as DFAs: patterns, formats, lengths, listed texts.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* All these DFAs read a string's text between its quotes, each character spelled in one way only, but for control
+   characters, which have \u00XX besides a short form: so two of them can be compared. */
+
+#define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
+#define SPECDEC__LEAP "([02468][048]|[13579][26])" /* of two digits: divisible by 4 */
+#define SPECDEC__DATE \
+    "(\\d{4}-((0[13578]|1[02])-" SPECDEC__DAY "|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))" \
+    "|(\\d\\d(0[48]|[2468][048]|[13579][26])|" SPECDEC__LEAP "00)-02-29)"
+#define SPECDEC__TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?([zZ]|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
+#define SPECDEC__OCTET "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define SPECDEC__IPV4 SPECDEC__OCTET "(\\." SPECDEC__OCTET "){3}"
+#define SPECDEC__HEX4 "[0-9a-fA-F]{1,4}"
+#define SPECDEC__LS32 "(" SPECDEC__HEX4 ":" SPECDEC__HEX4 "|" SPECDEC__IPV4 ")"
+#define SPECDEC__IPV6 \
+    "(" SPECDEC__HEX4 ":){6}" SPECDEC__LS32 "|::(" SPECDEC__HEX4 ":){5}" SPECDEC__LS32 \
+    "|(" SPECDEC__HEX4 ")?::(" SPECDEC__HEX4 ":){4}" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,1}" SPECDEC__HEX4 ")?::(" SPECDEC__HEX4 ":){3}" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,2}" SPECDEC__HEX4 ")?::(" SPECDEC__HEX4 ":){2}" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,3}" SPECDEC__HEX4 ")?::" SPECDEC__HEX4 ":" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,4}" SPECDEC__HEX4 ")?::" SPECDEC__LS32 \
+    "|((" SPECDEC__HEX4 ":){0,5}" SPECDEC__HEX4 ")?::" SPECDEC__HEX4 \
+    "|((" SPECDEC__HEX4 ":){0,6}" SPECDEC__HEX4 ")?::"
+#define SPECDEC__LABEL "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+#define SPECDEC__URI_BYTE "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9a-fA-F]{2})"
+#define SPECDEC__URI_REST "(\\?(" SPECDEC__URI_BYTE "|[?])*)?(#(" SPECDEC__URI_BYTE "|[?])*)?"
+
+/* Formats as regular expressions: RFC 3339 (leap days, no leap seconds), 4291, 3986, 1123, 9562, 6901. Those with NULL
+   are known, but not done; names that are not here are annotations. */
+static const struct specdec__format {
+    const char *name, *expression;
+} specdec__formats[] = {
+    {"date", SPECDEC__DATE},
+    {"time", SPECDEC__TIME},
+    {"date-time", SPECDEC__DATE "[tT]" SPECDEC__TIME},
+    {"duration", "P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))?"
+                 "|T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))"},
+    {"email", "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+)*@[a-zA-Z0-9]([a-zA-Z0-9-]*"
+              "[a-zA-Z0-9])?(\\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*"},
+    {"hostname", SPECDEC__LABEL "(\\." SPECDEC__LABEL ")*"},
+    {"ipv4", SPECDEC__IPV4},
+    {"ipv6", SPECDEC__IPV6},
+    {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
+    {"uri", "[a-zA-Z][a-zA-Z0-9+.-]*:(" SPECDEC__URI_BYTE "|\\[[0-9a-fA-F:.]+\\])*" SPECDEC__URI_REST},
+    {"uri-reference", "([a-zA-Z][a-zA-Z0-9+.-]*:)?(" SPECDEC__URI_BYTE "|\\[[0-9a-fA-F:.]+\\])*" SPECDEC__URI_REST},
+    {"uri-template", "([a-zA-Z0-9._~!$&()*+,;=:@/?#\\[\\]-]|%[0-9a-fA-F]{2}|\\{[+#./;?&=,!@|]?[a-zA-Z0-9_%]"
+                     "[a-zA-Z0-9_.%,:*]*\\})*"},
+    {"json-pointer", "(/([^~/]|~[01])*)*"},
+    {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
+    {"relative-json-pointer", NULL}};
+
+/* The DFA of a tree whose characters are those of a string. */
+static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tree)
+{
+    uint32_t start;
+
+    b->nfa.count = 0;
+    b->strings = 1;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, tree, start);
+    b->strings = 0;
+    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
+}
+
+/* Characters that texts of a tree have at least, and at most (UINT32_MAX: no limit). */
+static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
+{
+    const uint32_t *node = b->tree.data + tree;
+    const uint32_t kind = node[SPECDEC__TREE_KIND], a = node[SPECDEC__TREE_A], more = node[SPECDEC__TREE_B];
+    uint32_t child = node[SPECDEC__TREE_CHILD], low, high;
+    uint64_t sum = 0, top = 0;
+    int first = 1;
+
+    *least = *most = kind == SPECDEC__TREE_SET;
+    if (kind == SPECDEC__TREE_SET || !child || !specdec__build_works(b, 1))
+        return;
+    for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT], first = 0) {
+        specdec__tree_lengths(b, child, &low, &high);
+        if (kind == SPECDEC__TREE_ANY) {
+            sum = first || low < sum ? low : sum;
+            top = high > top ? high : top;
+        } else {
+            sum += low;
+            top = high == UINT32_MAX ? UINT32_MAX : top + high;
+        }
+        top = top > UINT32_MAX ? UINT32_MAX : top;
+    }
+    if (kind == SPECDEC__TREE_REPEAT) {
+        sum *= a;
+        top = !top ? 0 : top == UINT32_MAX || more == UINT32_MAX ? UINT32_MAX : top * more;
+    }
+    *least = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX - 1;
+    *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
+}
+
+/* A tree of a text that is spelled as it stands. */
+static uint32_t specdec__tree_text(specdec__build *b, const unsigned char *text, size_t size)
+{
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    size_t at = 0;
+
+    while (at < size && !b->failed) {
+        const specdec__text_character c = specdec__text_character_at(text, size, at);
+
+        specdec__tree_prepend(b, all, specdec__tree_character(b, c.code, c.code));
+        at += (size_t)c.size;
+    }
+    return all;
+}
+
+/* Characters from least to most. */
+static int specdec__strings_length(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
+{
+    const uint32_t one = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+
+    return specdec__strings_tree(b, d, specdec__tree_add(b, SPECDEC__TREE_REPEAT, one, least, most));
+}
+
+/* *d becomes the product of *d and another one; where there is none yet, the other one, or all but that. */
+static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other, int without)
+{
+    specdec__dfa old;
+
+    if (!*any && !without) {
+        *d = *other;
+        *any = 1;
+        return 1;
+    }
+    if (!*any && !specdec__strings_length(b, d, 0, UINT32_MAX))
+        return 0;
+    *any = 1;
+    old = *d;
+    return specdec__dfa_product(b, d, &old, other, without ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH) &&
+           (specdec__dfa_trim(b, d) || !b->failed);
+}
+
+/* The states that every JSON has: inside a string, a string as a rule, one character as a rule. body: the DFA between
+   quotes; place: its states. Strings may have any escape here. */
+static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
+{
+    static const char character[] =
+        "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
+        "|[dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}))";
+    specdec__source s;
+    specdec__vector none;
+    uint32_t tree, all, end, ends[1], rule, start, i;
+
+    memset(&s, 0, sizeof s);
+    memset(&none, 0, sizeof none);
+    s.text = (const unsigned char *)character;
+    s.size = sizeof character - 1;
+    tree = specdec__regex_parse(b, &s, &none, 1);
+    rule = specdec__build_rule(b);
+    end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    all = specdec__tree_add(b, SPECDEC__TREE_REPEAT, tree, 0, UINT32_MAX);
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, all, start);
+    if (b->failed || !specdec__dfa_build(b, body, start))
+        return;
+    ends[0] = end;
+    specdec__emit(b, body, ends, place);
+    /* The first state, and the one behind a character, are the same but for their number: they become one. */
+    start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
+    if (b->failed)
+        return;
+    b->body = (*place)[start];
+    (*place)[1] = b->body;
+    b->words[b->body] |= SPECDEC__VERTEX_STRING;
+    b->quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    if (b->failed)
+        return;
+    b->words[b->quote + 2] = '"' | '"' << 8;
+    b->words[b->quote + 3] = b->body;
+    b->rules.data[rule] = b->quote;
+    b->character = specdec__build_rule(b);
+    specdec__build_expression(b, b->character, tree);
+    for (i = 0; i < 2 && !b->failed; i++)
+        b->nullable.data[i] = 0;
+}
+
+/* A string of least to most characters, as a rule's first state. */
+static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint32_t most)
+{
+    const uint32_t rule = specdec__build_rule(b);
+    const uint32_t end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
+    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
+    const uint32_t last = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    const uint32_t inside = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_STRINGS |
+                                                     (least ? 0u : 1u) << 16, least ? 4 : 6);
+    const uint32_t quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    uint32_t i, at;
+
+    if (b->failed)
+        return 0;
+    for (i = 0; i < 2; i++) {
+        uint32_t *record = b->words + (i ? after : start);
+
+        record[1] = b->rules.data[b->character];
+        record[2] = least;
+        record[3] = most;
+        record[4] = after;
+    }
+    b->rules.data[rule] = start;
+    b->words[quote + 2] = b->words[last + 2] = '"' | '"' << 8;
+    b->words[quote + 3] = inside;
+    b->words[last + 3] = end;
+    at = inside + 2;
+    if (!least) {
+        b->words[at++] = '"' | '"' << 8;
+        b->words[at++] = end;
+    }
+    b->words[inside + 1] = 1;
+    b->words[at++] = rule;
+    b->words[at] = last;
+    return quote;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/numbers: JSON numbers between limits, and multiples, as DFAs.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__DECIMAL_DIGITS 48
+
+/* A decimal number: digits in front of the point, without leading zeros (none: 0), and behind it, without zeros at the
+   end. */
+typedef struct specdec__decimal {
+    int negative, whole, fraction;
+    char digits[SPECDEC__DECIMAL_DIGITS];
+} specdec__decimal;
+
+/* The value of a number's text. Returns 0 when it has too many digits. */
+static int specdec__decimal_read(specdec__bytes raw, specdec__decimal *d)
+{
+    char digits[2 * SPECDEC__DECIMAL_DIGITS];
+    int count = 0, point = -1, exponent = 0, sign = 1, from, i;
+    size_t at = 0;
+
+    memset(d, 0, sizeof *d);
+    if (raw.size && raw.data[0] == '-') {
+        d->negative = 1;
+        at++;
+    }
+    for (; at < raw.size && (raw.data[at] | 32) != 'e'; at++) {
+        if (raw.data[at] == '.')
+            point = count;
+        else if (count == SPECDEC__DECIMAL_DIGITS)
+            return 0;
+        else
+            digits[count++] = (char)raw.data[at];
+    }
+    point = point < 0 ? count : point;
+    if (at < raw.size) {
+        at++;
+        if (at < raw.size && (raw.data[at] == '-' || raw.data[at] == '+'))
+            sign = raw.data[at++] == '-' ? -1 : 1;
+        for (; at < raw.size; at++)
+            exponent = exponent < 1000 ? exponent * 10 + raw.data[at] - '0' : exponent;
+    }
+    point += sign * exponent;
+    while (count && digits[count - 1] == '0')
+        count--;
+    for (from = 0; from < count && digits[from] == '0'; from++)
+        ;
+    if (from == count) {
+        d->negative = 0;
+        return 1;
+    }
+    if (point - from > SPECDEC__DECIMAL_DIGITS / 2 || count - point > SPECDEC__DECIMAL_DIGITS / 2)
+        return 0;
+    for (i = point < from ? point : from; i < point || i < count; i++) {
+        d->digits[d->whole + d->fraction] = i < from || i >= count ? '0' : digits[i];
+        if (i < point)
+            d->whole++;
+        else
+            d->fraction++;
+    }
+    return 1;
+}
+
+/* -1, 0, 1: a is below, equal to or above another one. */
+static int specdec__decimal_compare(const specdec__decimal *a, const specdec__decimal *c)
+{
+    const int sign = a->negative ? -1 : 1;
+    int i, order = 0;
+
+    if (a->negative != c->negative)
+        return a->negative ? -1 : 1;
+    if (a->whole != c->whole)
+        return a->whole > c->whole ? sign : -sign;
+    for (i = 0; !order && (i < a->whole + a->fraction || i < c->whole + c->fraction); i++) {
+        const int one = i < a->whole + a->fraction ? a->digits[i] : '0';
+        const int two = i < c->whole + c->fraction ? c->digits[i] : '0';
+
+        order = one > two ? sign : one < two ? -sign : 0;
+    }
+    return order;
+}
+
+/* Expressions are written as text, and then parsed. */
+typedef struct specdec__pattern {
+    char text[6000];
+    size_t size;
+} specdec__pattern;
+
+static void specdec__pattern_add(specdec__pattern *p, const char *text)
+{
+    const size_t size = strlen(text);
+
+    if (p->size + size < sizeof p->text) {
+        memcpy(p->text + p->size, text, size);
+        p->size += size;
+    } else {
+        p->size = sizeof p->text;
+    }
+}
+
+static void specdec__pattern_range(specdec__pattern *p, int low, int high)
+{
+    char text[6];
+
+    text[0] = '[';
+    text[1] = (char)low;
+    text[2] = '-';
+    text[3] = (char)high;
+    text[4] = ']';
+    text[5] = 0;
+    specdec__pattern_add(p, low > high ? "[]" : text);
+}
+
+static void specdec__pattern_copies(specdec__pattern *p, const char *text, int count)
+{
+    while (count-- > 0)
+        specdec__pattern_add(p, text);
+}
+
+static void specdec__pattern_digits(specdec__pattern *p, const char *digits, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        specdec__pattern_range(p, digits[i], digits[i]);
+}
+
+/* Digits behind the whole part that make the number at least (at most) what `digits` say; strict: above (below). */
+static void specdec__pattern_fraction(specdec__pattern *p, const char *digits, int count, int at_least, int strict)
+{
+    int k;
+
+    specdec__pattern_add(p, "("); /* a point, and so many equal digits, then one that decides */
+    for (k = 0; k < count; k++) {
+        specdec__pattern_add(p, k ? "|\\." : "\\.");
+        specdec__pattern_digits(p, digits, k);
+        specdec__pattern_range(p, at_least ? digits[k] + 1 : '0', at_least ? '9' : digits[k] - 1);
+        specdec__pattern_add(p, "\\d*");
+    }
+    if (at_least || !strict || count)
+        specdec__pattern_add(p, count ? "|" : "");
+    if (at_least) { /* all digits are equal */
+        specdec__pattern_add(p, "\\.");
+        specdec__pattern_digits(p, digits, count);
+        specdec__pattern_add(p, strict ? "\\d*[1-9]\\d*" : count ? "\\d*" : "\\d+|");
+    } else {
+        for (k = 0; k < count; k++) { /* fewer digits */
+            if (k)
+                specdec__pattern_add(p, "\\.");
+            specdec__pattern_digits(p, digits, k);
+            specdec__pattern_add(p, "|");
+        }
+        if (strict) {
+            specdec__pattern_add(p, "[]");
+        } else {
+            specdec__pattern_add(p, "\\.");
+            specdec__pattern_digits(p, digits, count);
+            specdec__pattern_add(p, count ? "0*" : "0+|");
+        }
+    }
+    specdec__pattern_add(p, ")");
+}
+
+/* Numbers without sign that are at least (at most) d without its sign. */
+static void specdec__pattern_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
+{
+    const char *whole = d->whole ? d->digits : "0";
+    const int count = d->whole ? d->whole : 1;
+    int k;
+
+    specdec__pattern_add(p, "(");
+    if (at_least) { /* more digits */
+        specdec__pattern_add(p, "[1-9]");
+        specdec__pattern_copies(p, "\\d", count);
+        specdec__pattern_add(p, "\\d*(\\.\\d+)?|");
+    }
+    for (k = 1; !at_least && k < count; k++) { /* fewer: one digit may be 0 */
+        specdec__pattern_add(p, k > 1 ? "[1-9]" : "\\d");
+        specdec__pattern_copies(p, "\\d", k - 1);
+        specdec__pattern_add(p, "(\\.\\d+)?|");
+    }
+    for (k = 0; k < count; k++) { /* as many: so many are equal, then one decides */
+        specdec__pattern_digits(p, whole, k);
+        specdec__pattern_range(p, at_least ? whole[k] + 1 : k || count == 1 ? '0' : '1', at_least ? '9' : whole[k] - 1);
+        specdec__pattern_copies(p, "\\d", count - k - 1);
+        specdec__pattern_add(p, "(\\.\\d+)?|");
+    }
+    specdec__pattern_digits(p, whole, count);
+    specdec__pattern_fraction(p, d->digits + d->whole, d->fraction, at_least, strict);
+    specdec__pattern_add(p, ")");
+}
+
+/* The DFA of an expression. */
+static int specdec__numbers_parse(specdec__build *b, specdec__dfa *d, const char *text, size_t size)
+{
+    specdec__source s;
+    specdec__vector none;
+    uint32_t tree, start;
+
+    memset(&s, 0, sizeof s);
+    memset(&none, 0, sizeof none);
+    s.text = (const unsigned char *)text;
+    s.size = size;
+    tree = specdec__regex_parse(b, &s, &none, 1);
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, tree, start);
+    return !b->failed && specdec__dfa_build(b, d, start);
+}
+
+/* Numbers without exponent that are at least (at most) d; strict: above (below). */
+static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__dfa *out, const specdec__decimal *d,
+                                                    int at_least, int strict)
+{
+    specdec__pattern *p = (specdec__pattern *)(void *)specdec__build_scratch(b, sizeof *p / 4 + 1);
+    const int zero = !d->whole && !d->fraction;
+
+    if (!p)
+        return 0;
+    p->size = 0;
+    if (at_least) {
+        if (d->negative)
+            specdec__pattern_add(p, "(0|[1-9]\\d*)(\\.\\d+)?|-");
+        specdec__pattern_magnitude(p, d, !d->negative, strict);
+    } else if (d->negative) {
+        specdec__pattern_add(p, "-");
+        specdec__pattern_magnitude(p, d, 1, strict);
+    } else {
+        specdec__pattern_add(p, zero ? "-(0\\.\\d*[1-9]\\d*|[1-9]\\d*(\\.\\d+)?)|" : "-(0|[1-9]\\d*)(\\.\\d+)?|");
+        specdec__pattern_magnitude(p, d, 0, strict);
+    }
+    if (p->size == sizeof p->text)
+        return specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too many digits");
+    return specdec__numbers_parse(b, out, p->text, p->size);
+}
+
+#define SPECDEC__MULTIPLE_MOST 2000
+
+/* Multiples of unit * 10^-places, without exponent. States: 1 begin, 2 behind the sign, 3 a whole 0; from 4 on the
+   remainder of the whole part; then, for each number of digits behind the point, the remainder of all; then zeros. */
+static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
+{
+    const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
+    unsigned char border[257];
+    uint32_t i, k, digit, scale;
+
+    memset(border, 0, sizeof border);
+    border['-'] = border['-' + 1] = border['.' + 1] = border['9' + 1] = 1;
+    for (i = '0'; i <= '9'; i++)
+        border[i] = 1;
+    specdec__dfa_begin(b, d);
+    specdec__dfa_classes(d, border);
+    d->states = states;
+    d->label.count = 0;
+    if (specdec__vector_add(b, &d->label, states) == UINT32_MAX ||
+        specdec__vector_add(b, &d->next, states * d->classes) == UINT32_MAX)
+        return 0;
+    memset(d->label.data, 0, (size_t)states * 4);
+    memset(d->next.data, 0, (size_t)states * d->classes * 4);
+#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->of[byte]]
+    SPECDEC__NEXT(1, '-') = 2;
+    for (digit = 0; digit < 10; digit++)
+        SPECDEC__NEXT(1, '0' + digit) = SPECDEC__NEXT(2, '0' + digit) = digit ? 4 + digit % unit : 3;
+    SPECDEC__NEXT(3, '.') = points;
+    d->label.data[3] = 1;
+    for (i = 0; i < unit; i++) {
+        uint64_t value = i;
+
+        for (digit = 0; digit < 10; digit++)
+            SPECDEC__NEXT(4 + i, '0' + digit) = 4 + (i * 10 + digit) % unit;
+        SPECDEC__NEXT(4 + i, '.') = points + i;
+        for (k = 0; k < places; k++)
+            value = value * 10 % unit;
+        d->label.data[4 + i] = !value;
+        for (k = 0; k < places; k++)
+            for (digit = 0; digit < 10; digit++)
+                SPECDEC__NEXT(points + unit * k + i, '0' + digit) = points + unit * (k + 1) + (i * 10 + digit) % unit;
+        for (k = 1; k <= places; k++) {
+            for (value = i, scale = k; scale < places; scale++)
+                value = value * 10 % unit;
+            d->label.data[points + unit * k + i] = !value;
+        }
+    }
+    SPECDEC__NEXT(points + unit * places, '0') = rest; /* more zeros; all digits are there, and the remainder is 0 */
+    SPECDEC__NEXT(rest, '0') = rest;
+    d->label.data[rest] = 1;
+#undef SPECDEC__NEXT
+    return specdec__dfa_trim(b, d) || !b->failed;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/schema: JSON schemas: keywords, references, and what a conjunction of schemas allows.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A value is described by a conjunction of terms: schemas, each as it stands or negated (node << 1 | negated). To build
+   it, terms are taken apart into facts, one keyword each. What offers alternatives (anyOf, oneOf, not, if ...) is put
+   off, then each alternative is tried in turn: a shape is the facts of one way through all of them. */
+
+#define SPECDEC__TYPE_NULL 1u
+#define SPECDEC__TYPE_FALSE 2u
+#define SPECDEC__TYPE_TRUE 4u
+#define SPECDEC__TYPE_INTEGER 8u
+#define SPECDEC__TYPE_FRACTION 16u /* a number that is no integer */
+#define SPECDEC__TYPE_STRING 32u
+#define SPECDEC__TYPE_ARRAY 64u
+#define SPECDEC__TYPE_OBJECT 128u
+#define SPECDEC__TYPE_ALL 255u
+#define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
+
+/* What a keyword is: facts of a shape, branches, and the rest. */
+enum {
+    SPECDEC__KEY_NOTE, SPECDEC__KEY_TYPE, SPECDEC__KEY_ENUM, SPECDEC__KEY_CONST, SPECDEC__KEY_MINIMUM,
+    SPECDEC__KEY_MAXIMUM, SPECDEC__KEY_ABOVE, SPECDEC__KEY_BELOW, SPECDEC__KEY_MULTIPLE, SPECDEC__KEY_MIN_LENGTH,
+    SPECDEC__KEY_MAX_LENGTH, SPECDEC__KEY_PATTERN, SPECDEC__KEY_FORMAT, SPECDEC__KEY_ITEMS, SPECDEC__KEY_BESIDE,
+    SPECDEC__KEY_MIN_ITEMS, SPECDEC__KEY_MAX_ITEMS, SPECDEC__KEY_UNIQUE, SPECDEC__KEY_PROPERTIES,
+    SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, which belong to properties */
+    SPECDEC__KEY_REQUIRED, SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__KEY_NAMES,
+    SPECDEC__KEY_REF, SPECDEC__KEY_ALL, SPECDEC__KEY_ANY, SPECDEC__KEY_ONE, SPECDEC__KEY_NOT, SPECDEC__KEY_IF,
+    SPECDEC__KEY_BRANCH, /* then and else, which belong to if */
+    SPECDEC__KEY_DEPENDENT, SPECDEC__KEY_NEVER,
+    /* facts that no keyword has */
+    SPECDEC__FACT_ABSENT,   /* the name at this node is no member's */
+    SPECDEC__FACT_MEMBER,   /* the member with this name obeys a term */
+    SPECDEC__FACT_PRESENT   /* the name at this node is a member's */
+};
+
+/* Keywords, with the types that they say anything of; NEVER: refused. */
+static const struct specdec__keyword {
+    const char *name;
+    unsigned char kind, types;
+} specdec__keywords[] = {
+    {"type", SPECDEC__KEY_TYPE, 255}, {"enum", SPECDEC__KEY_ENUM, 255}, {"const", SPECDEC__KEY_CONST, 255},
+    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__TYPE_NUMBER}, {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__TYPE_NUMBER},
+    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__TYPE_NUMBER},
+    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__TYPE_NUMBER},
+    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__TYPE_NUMBER},
+    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__TYPE_NUMBER},
+    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__TYPE_STRING},
+    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__TYPE_STRING},
+    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
+    {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"additionalItems", SPECDEC__KEY_BESIDE, SPECDEC__TYPE_ARRAY},
+    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
+    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
+    {"contains", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
+    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
+    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__TYPE_OBJECT},
+    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
+    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
+    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__TYPE_OBJECT},
+    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__TYPE_OBJECT},
+    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__TYPE_OBJECT},
+    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__TYPE_OBJECT},
+    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__TYPE_OBJECT},
+    {"$ref", SPECDEC__KEY_REF, 255}, {"allOf", SPECDEC__KEY_ALL, 255}, {"anyOf", SPECDEC__KEY_ANY, 255},
+    {"oneOf", SPECDEC__KEY_ONE, 255}, {"not", SPECDEC__KEY_NOT, 255}, {"if", SPECDEC__KEY_IF, 255},
+    {"then", SPECDEC__KEY_BRANCH, 255}, {"else", SPECDEC__KEY_BRANCH, 255},
+    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
+    {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
+
+enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
+
+/* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
+typedef struct specdec__fact {
+    uint32_t kind, node, owner, more;
+} specdec__fact;
+
+typedef struct specdec__schema {
+    specdec__build *b;
+    specdec__json j;
+    int old;                 /* drafts up to 7: what stands beside $ref says nothing */
+    int free_space;
+    uint32_t bad_node;       /* where an error is */
+    const char *bad_key;
+    specdec__vector terms;   /* of all conjunctions */
+    specdec__vector conjunctions; /* (3) first term, count, rule */
+    specdec__vector facts, branches; /* (4) of the shape that is being made */
+    specdec__vector pending, seen;   /* terms */
+    uint32_t types, branch_at, depth, shapes, keywords_seen;
+    /* what the rule that is being built may be: */
+    uint32_t simple;         /* SPECDEC__TYPE_... of types without facts that were seen */
+    specdec__vector literals; /* nodes of listed values */
+    specdec__vector ways;     /* rules to choose from */
+    uint32_t number_rule, integer_rule, any_rule;
+    specdec__dfa body;       /* all strings, */
+    uint32_t *body_place;    /* and their states */
+    uint32_t space;          /* a tree: white space between tokens */
+    uint32_t end;            /* a final state */
+    specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
+} specdec__schema;
+
+/* Refuses a keyword. */
+static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
+{
+    if (!s->b->failed) {
+        s->bad_node = owner;
+        s->bad_key = key;
+    }
+    return specdec__build_fail(s->b, code, why);
+}
+
+static const specdec__json_node *specdec__schema_node(const specdec__schema *s, uint32_t node)
+{
+    return &s->j.nodes[node];
+}
+
+static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
+{
+    return (uint32_t)specdec__json_member(&s->j, object, name);
+}
+
+/* The next name of an object, and of an array the next item, behind one of them; *at is 0 before the first. Returns 0
+   behind the last. */
+static uint32_t specdec__schema_each(const specdec__schema *s, uint32_t parent, uint32_t *at)
+{
+    const specdec__json_node *node = specdec__schema_node(s, parent);
+
+    if (!*at)
+        *at = parent + 1;
+    else
+        *at = specdec__schema_node(s, node->kind == SPECDEC__JSON_OBJECT ? *at + 1 : *at)->next;
+    return *at < node->next ? *at : 0;
+}
+
+/* Are two values equal, as JSON schema has it? Numbers by value, objects whatever the order is. */
+static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
+{
+    const specdec__json_node *x = specdec__schema_node(s, a), *y = specdec__schema_node(s, c);
+    uint32_t i, p = a + 1, q = c + 1;
+
+    if (x->kind != y->kind || !specdec__build_works(s->b, 1))
+        return 0;
+    if (x->kind == SPECDEC__JSON_NUMBER) {
+        specdec__decimal one, two;
+
+        if (!specdec__decimal_read(specdec__json_raw(&s->j, a), &one) ||
+            !specdec__decimal_read(specdec__json_raw(&s->j, c), &two))
+            return 0;
+        return !specdec__decimal_compare(&one, &two);
+    }
+    if (x->kind == SPECDEC__JSON_STRING) {
+        char *text;
+        size_t size;
+
+        if (!x->escaped)
+            return specdec__json_says(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
+        text = (char *)specdec__build_scratch(s->b, (x->to - x->from) / 4 + 1);
+        if (!text)
+            return 0;
+        size = specdec__json_string(&s->j, a, text, x->to - x->from);
+        return specdec__json_says(&s->j, c, text, size);
+    }
+    if (x->kind < SPECDEC__JSON_NUMBER)
+        return 1;
+    if (x->count != y->count)
+        return 0;
+    for (i = 0; i < x->count; i++) {
+        if (x->kind == SPECDEC__JSON_ARRAY) {
+            if (!specdec__json_equal(s, p, q))
+                return 0;
+            p = specdec__schema_node(s, p)->next;
+            q = specdec__schema_node(s, q)->next;
+            continue;
+        }
+        for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_node(s, q + 1)->next)
+            if (!specdec__build_works(s->b, 1))
+                return 0;
+        if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
+            return 0;
+        p = specdec__schema_node(s, p + 1)->next;
+    }
+    return 1;
+}
+
+/* The member of an object whose name is that at a node; 0: none. */
+static uint32_t specdec__schema_named(specdec__schema *s, uint32_t object, uint32_t name)
+{
+    uint32_t at = 0, found = 0;
+
+    if (!object || specdec__schema_node(s, object)->kind != SPECDEC__JSON_OBJECT)
+        return 0;
+    while (specdec__schema_each(s, object, &at) && specdec__build_works(s->b, 1))
+        if (at == name || specdec__json_equal(s, at, name))
+            found = at + 1;
+    return found;
+}
+
+/* A count that is not negative; 0 and *ok = 0: it is none. What is too large is UINT32_MAX - 1. */
+static uint32_t specdec__schema_count(specdec__schema *s, const specdec__fact *fact)
+{
+    int64_t value;
+
+    if (!specdec__json_integer(&s->j, fact->node, &value) || value < 0) {
+        specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
+        return 0;
+    }
+    return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
+}
+
+/* The type of a value, a bit. */
+static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
+{
+    static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
+    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    specdec__decimal d;
+
+    if (kind != SPECDEC__JSON_NUMBER)
+        return types[kind];
+    return specdec__decimal_read(specdec__json_raw(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
+                                                                                   : SPECDEC__TYPE_INTEGER;
+}
+
+/* The types that a name stands for, or a list of names. */
+static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
+{
+    static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
+    static const unsigned char types[] = {1, 6, 8, 24, 32, 64, 128, 255};
+    uint32_t i, at = 0, all = 0;
+
+    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+        while (specdec__schema_each(s, node, &at) && !s->b->failed)
+            all |= specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING
+                       ? specdec__schema_types(s, at)
+                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT,
+                                                        "a type that is not known");
+        return all;
+    }
+    for (i = 0; i < 8; i++)
+        if (specdec__json_says(&s->j, node, names[i], strlen(names[i])))
+            return types[i];
+    return (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
+}
+
+/* ---- References. */
+
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. Returns 0 when it leads nowhere. */
+static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
+                                        int *found)
+{
+    char name[512];
+
+    *found = 1;
+    while (size) {
+        size_t count = 0;
+        uint32_t item = 0, i;
+
+        if (*at != '/')
+            return (uint32_t)(*found = 0);
+        for (at++, size--; size && *at != '/'; at++, size--) {
+            int c = *at;
+
+            if (c == '%' && size > 2 && specdec__hex_digit(at[1]) >= 0 && specdec__hex_digit(at[2]) >= 0) {
+                c = specdec__hex_digit(at[1]) * 16 + specdec__hex_digit(at[2]);
+                at += 2;
+                size -= 2;
+            }
+            if (c == '~' && size > 1 && (at[1] == '0' || at[1] == '1')) {
+                c = at[1] == '0' ? '~' : '/';
+                at++;
+                size--;
+            }
+            if (count == sizeof name)
+                return (uint32_t)(*found = 0);
+            name[count++] = (char)c;
+        }
+        if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
+            uint32_t place = 0;
+
+            while (specdec__schema_each(s, node, &place))
+                if (specdec__json_says(&s->j, place, name, count))
+                    item = place + 1;
+        } else if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+            uint32_t number = 0;
+
+            for (i = 0; i < count && name[i] >= '0' && name[i] <= '9' && number < 1u << 20; i++)
+                number = number * 10 + (uint32_t)(name[i] - '0');
+            if (i == count && number < specdec__schema_node(s, node)->count)
+                for (item = node + 1; number; number--)
+                    item = specdec__schema_node(s, item)->next;
+        }
+        if (!item || !specdec__build_works(s->b, 8))
+            return (uint32_t)(*found = 0);
+        node = item;
+    }
+    return node;
+}
+
+/* The identifier of a schema; 0: it has none of its own. */
+static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
+{
+    uint32_t id = specdec__schema_get(s, node, "$id");
+
+    if (!id)
+        id = specdec__schema_get(s, node, "id");
+    return id && specdec__schema_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
+}
+
+/* The schema whose identifier ends as a reference without fragment does (its last part), or is "#name" of an anchor. */
+static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
+{
+    uint32_t node, best = UINT32_MAX;
+    size_t from = size;
+
+    while (!anchor && from && text[from - 1] != '/')
+        from--;
+    for (node = 0; node < s->j.count && specdec__build_works(s->b, 1); node++) {
+        uint32_t id, name;
+        specdec__bytes raw;
+
+        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+            continue;
+        name = anchor ? specdec__schema_get(s, node, "$anchor") : 0;
+        if (name && specdec__json_says(&s->j, name, (const char *)text, size))
+            return node;
+        id = specdec__schema_id(s, node);
+        if (!id)
+            continue;
+        raw = specdec__json_raw(&s->j, id);
+        raw.data++;
+        raw.size -= 2;
+        if (raw.size && raw.data[raw.size - 1] == '#')
+            raw.size--;
+        if (anchor) {
+            if (raw.size == size + 1 && raw.data[0] == '#' && memcmp(raw.data + 1, text, size) == 0)
+                return node;
+        } else if (raw.size == size && memcmp(raw.data, text, size) == 0) {
+            return node;
+        } else if (raw.size >= size - from && size > from &&
+                   memcmp(raw.data + raw.size - (size - from), text + from, size - from) == 0 &&
+                   (raw.size == size - from || raw.data[raw.size - (size - from) - 1] == '/') && best == UINT32_MAX &&
+                   (!from || raw.size == size - from)) {
+            best = node;
+        }
+    }
+    return best;
+}
+
+/* The innermost schema around a node that has an identifier, which fragments begin at; 0: the whole text. */
+static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
+{
+    uint32_t at, base = 0;
+
+    for (at = 0; at < node && specdec__build_works(s->b, 1); at++)
+        if (specdec__schema_node(s, at)->next > node && specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT &&
+            at != 0) {
+            const uint32_t id = specdec__schema_id(s, at);
+
+            if (id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#')
+                base = at;
+        } else if (specdec__schema_node(s, at)->next <= node &&
+                   specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
+            at = specdec__schema_node(s, at)->next - 1; /* what does not hold the node is passed over */
+        }
+    return base;
+}
+
+/* The schema that a reference names. */
+static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint32_t ref)
+{
+    const specdec__bytes raw = specdec__json_raw(&s->j, ref);
+    const unsigned char *text = raw.data + 1;
+    size_t size = raw.size - 2, hash = 0;
+    uint32_t node;
+    int found = 1;
+
+    if (specdec__schema_node(s, ref)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
+    while (hash < size && text[hash] != '#')
+        hash++;
+    node = hash ? specdec__schema_by_id(s, text, hash, 0) : specdec__schema_resource(s, owner);
+    if (node != UINT32_MAX && hash < size) {
+        const unsigned char *fragment = text + hash + 1;
+        const size_t rest = size - hash - 1;
+        const uint32_t base = node;
+
+        if (!rest || *fragment == '/') {
+            node = specdec__schema_pointer(s, base, fragment, rest, &found);
+            if (!found && base)
+                node = specdec__schema_pointer(s, 0, fragment, rest, &found);
+        } else {
+            node = specdec__schema_by_id(s, fragment, rest, 1);
+        }
+    }
+    if (node == UINT32_MAX || !found)
+        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_UNSUPPORTED,
+                                              "it leads nowhere in this text");
+    return node;
+}
+
+/* ---- Facts, branches and terms of a shape. */
+
+static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node, uint32_t owner,
+                                 uint32_t more)
+{
+    const uint32_t at = specdec__vector_add(s->b, v, 4);
+
+    if (at == UINT32_MAX)
+        return;
+    v->data[at] = kind;
+    v->data[at + 1] = node;
+    v->data[at + 2] = owner;
+    v->data[at + 3] = more;
+}
+
+static void specdec__schema_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
+{
+    specdec__schema_push(s, &s->facts, kind, node, owner, more);
+}
+
+static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
+{
+    specdec__fact fact;
+
+    fact.kind = v->data[4 * i];
+    fact.node = v->data[4 * i + 1];
+    fact.owner = v->data[4 * i + 2];
+    fact.more = v->data[4 * i + 3];
+    return fact;
+}
+
+static void specdec__schema_term(specdec__schema *s, uint32_t node, uint32_t negated)
+{
+    specdec__vector_push(s->b, &s->pending, node << 1 | negated);
+}
+
+/* The keyword of a name; NULL: it is none, so it is a note. */
+static const struct specdec__keyword *specdec__schema_keyword(const specdec__schema *s, uint32_t name)
+{
+    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
+        const char *known = specdec__keywords[i].name;
+
+        if (raw.data[1] == (unsigned char)known[0] && raw.size - 2 == strlen(known) &&
+            memcmp(raw.data + 1, known, raw.size - 2) == 0)
+            return &specdec__keywords[i];
+    }
+    return NULL;
+}
+
+/* Does a schema, seen alone, say nothing? */
+static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
+{
+    uint32_t at = 0;
+
+    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_TRUE)
+        return 1;
+    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        return 0;
+    while (specdec__schema_each(s, node, &at)) {
+        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+
+        if (key && key->kind != SPECDEC__KEY_NOTE)
+            return 0;
+    }
+    return 1;
+}
+
+/* Takes a keyword of a schema that is to hold. */
+static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t name, const struct specdec__keyword *key)
+{
+    const uint32_t node = name + 1;
+    const uint32_t value = specdec__schema_node(s, node)->kind;
+    uint32_t at = 0;
+
+    switch (key->kind) {
+    case SPECDEC__KEY_NOTE: case SPECDEC__KEY_BRANCH: break;
+    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_types(s, node); break;
+    case SPECDEC__KEY_REF: specdec__schema_term(s, specdec__schema_target(s, owner, node), 0); break;
+    case SPECDEC__KEY_NOT: specdec__schema_term(s, node, 1); break;
+    case SPECDEC__KEY_ALL:
+        if (value != SPECDEC__JSON_ARRAY)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+        while (!s->b->failed && specdec__schema_each(s, node, &at))
+            specdec__schema_term(s, at, 0);
+        break;
+    case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
+        if (value != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, node)->count)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
+        specdec__schema_push(s, &s->branches, key->kind, node, owner, 0);
+        break;
+    case SPECDEC__KEY_IF:
+        if (specdec__schema_get(s, owner, "then") || specdec__schema_get(s, owner, "else"))
+            specdec__schema_push(s, &s->branches, key->kind, node, owner, 0);
+        break;
+    case SPECDEC__KEY_DEPENDENT:
+        if (value != SPECDEC__JSON_OBJECT)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+        while (!s->b->failed && specdec__schema_each(s, node, &at))
+            specdec__schema_push(s, &s->branches, key->kind, at, owner, 0);
+        break;
+    case SPECDEC__KEY_ENUM:
+        if (value != SPECDEC__JSON_ARRAY)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+        specdec__schema_fact(s, key->kind, node, owner, 0);
+        break;
+    case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
+        if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
+            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+        if (!(s->keywords_seen & 1))
+            specdec__schema_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
+        s->keywords_seen |= 1;
+        break;
+    case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_BESIDE:
+        if (!(s->keywords_seen & 2))
+            specdec__schema_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
+        s->keywords_seen |= 2;
+        break;
+    default: specdec__schema_fact(s, key->kind, node, owner, 0);
+    }
+}
+
+/* Takes a term apart. A negated schema with one keyword is as good as that keyword negated: all are branches. */
+static void specdec__schema_open(specdec__schema *s, uint32_t term)
+{
+    const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_node(s, node)->kind;
+    uint32_t at = 0, i, ref;
+
+    for (i = 0; i < s->seen.count; i++)
+        if (s->seen.data[i] == term)
+            return;
+    specdec__vector_push(s->b, &s->seen, term);
+    if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
+        if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
+            s->types = 0;
+        return;
+    }
+    if (kind != SPECDEC__JSON_OBJECT) {
+        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a schema is an object, true or false");
+        return;
+    }
+    if (negated) {
+        specdec__schema_push(s, &s->branches, SPECDEC__KEY_NOT, node, node, 0);
+        return;
+    }
+    ref = s->old ? specdec__schema_get(s, node, "$ref") : 0;
+    if (ref) {
+        specdec__schema_term(s, specdec__schema_target(s, node, ref), 0);
+        return;
+    }
+    s->keywords_seen = 0;
+    while (!s->b->failed && specdec__schema_each(s, node, &at) && specdec__build_works(s->b, 4)) {
+        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+
+        if (key)
+            specdec__schema_take(s, node, at, key);
+    }
+}
+
+/* ---- Branches. Option i of each: what it needs is pushed. Returns 0 behind the last one; an option that cannot be is
+   one with s->types = 0. */
+
+static int specdec__option_of_array(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
+{
+    uint32_t at = 0;
+
+    do {
+        if (!specdec__schema_each(s, array, &at))
+            return 0;
+    } while (i--);
+    specdec__schema_term(s, at, negated);
+    return 1;
+}
+
+static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
+
+/* Alternative i, and none of the others: those that could never hold beside it are not mentioned. */
+static int specdec__option_one(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+{
+    uint32_t at = 0, mine = 0, k = 0;
+
+    while (specdec__schema_each(s, branch->node, &at))
+        if (k++ == i)
+            mine = at;
+    if (!mine)
+        return 0;
+    specdec__schema_term(s, mine, 0);
+    for (at = 0, k = 0; specdec__schema_each(s, branch->node, &at) && !s->b->failed; k++)
+        if (k != i && !specdec__schema_disjoint(s, mine, at, 0))
+            specdec__schema_term(s, at, 1);
+    return 1;
+}
+
+static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+{
+    const uint32_t then = specdec__schema_get(s, branch->owner, i ? "else" : "then");
+
+    if (i > 1)
+        return 0;
+    specdec__schema_term(s, branch->node, i);
+    if (then)
+        specdec__schema_term(s, then, negated);
+    else if (negated)
+        s->types = 0;
+    return 1;
+}
+
+/* If a member is there, so are others, or a schema holds. negated: the opposite. */
+static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+{
+    const uint32_t value = branch->node + 1, array = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY;
+    uint32_t at = 0;
+
+    if (negated) { /* one option for each name that is missing */
+        s->types &= SPECDEC__TYPE_OBJECT;
+        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+        if (!array) {
+            specdec__schema_term(s, value, 1);
+            return !i;
+        }
+        do {
+            if (!specdec__schema_each(s, value, &at))
+                return 0;
+        } while (i--);
+        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
+        return 1;
+    }
+    if (!i) {
+        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
+        return 1;
+    }
+    s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
+    specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+    if (array)
+        while (specdec__schema_each(s, value, &at))
+            specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
+    else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
+        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
+    else
+        specdec__schema_term(s, value, 0);
+    return i == 1;
+}
+
+/* Not one of several: none, or two of them. */
+static int specdec__option_not_one(specdec__schema *s, uint32_t array, uint32_t i)
+{
+    const uint32_t count = specdec__schema_node(s, array)->count;
+    uint32_t at = 0, k, l;
+
+    if (!i) {
+        while (specdec__schema_each(s, array, &at))
+            specdec__schema_term(s, at, 1);
+        return 1;
+    }
+    for (i--, k = 0; k < count && i >= count - 1 - k; k++)
+        i -= count - 1 - k;
+    if (k >= count)
+        return 0;
+    for (l = 0; specdec__schema_each(s, array, &at); l++)
+        if (l == k || l == k + 1 + i)
+            specdec__schema_term(s, at, 0);
+    return 1;
+}
+
+/* The opposite of a keyword, option i of it. */
+static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                       const struct specdec__keyword *key, uint32_t i)
+{
+    const uint32_t node = name + 1;
+    specdec__fact branch;
+    uint32_t at = 0;
+    int64_t number;
+
+    branch.kind = key->kind;
+    branch.node = node;
+    branch.owner = owner;
+    branch.more = 0;
+    s->types &= key->types;
+    switch (key->kind) {
+    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_types(s, node); return !i;
+    case SPECDEC__KEY_REF: specdec__schema_term(s, specdec__schema_target(s, owner, node), 1); return !i;
+    case SPECDEC__KEY_NOT: specdec__schema_term(s, node, 0); return !i;
+    case SPECDEC__KEY_ALL: return specdec__option_of_array(s, node, i, 1);
+    case SPECDEC__KEY_ANY:
+        while (specdec__schema_each(s, node, &at))
+            specdec__schema_term(s, at, 1);
+        return !i;
+    case SPECDEC__KEY_ONE: return specdec__option_not_one(s, node, i);
+    case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
+    case SPECDEC__KEY_DEPENDENT:
+        while (specdec__schema_each(s, node, &at)) { /* options of its members behind each other */
+            const uint32_t value = at + 1;
+            const uint32_t options = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY
+                                         ? specdec__schema_node(s, value)->count : 1;
+
+            branch.node = at;
+            if (i < options)
+                return specdec__option_dependent(s, &branch, i, 1);
+            i -= options;
+        }
+        return 0;
+    case SPECDEC__KEY_REQUIRED:
+        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_ARRAY)
+            return 0;
+        do {
+            if (!specdec__schema_each(s, node, &at))
+                return 0;
+        } while (i--);
+        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
+        return 1;
+    case SPECDEC__KEY_PROPERTIES:
+        do {
+            if (!specdec__schema_each(s, node, &at))
+                return 0;
+        } while (i--);
+        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
+        specdec__schema_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
+        return 1;
+    case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_BESIDE: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
+        if (i)
+            return 0;
+        if (specdec__schema_is_true(s, node))
+            s->types = 0;
+        else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+            s->types = 0;
+        else
+            specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+        return 1;
+    case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM: case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW:
+    case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST: case SPECDEC__KEY_MULTIPLE: case SPECDEC__KEY_PATTERN:
+    case SPECDEC__KEY_FORMAT:
+        specdec__schema_fact(s, key->kind, node, owner, 1);
+        return !i;
+    case SPECDEC__KEY_UNIQUE:
+        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
+            s->types = 0;
+        specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+        return !i;
+    case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
+        if (specdec__json_integer(&s->j, node, &number) && number <= 0)
+            s->types = 0;
+        specdec__schema_fact(s, key->kind, node, owner, 1);
+        return !i;
+    case SPECDEC__KEY_MAX_LENGTH: case SPECDEC__KEY_MAX_ITEMS: case SPECDEC__KEY_MAX_PROPERTIES:
+        specdec__schema_fact(s, key->kind, node, owner, 1);
+        return !i;
+    default: specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
+    }
+}
+
+/* A schema does not hold: one of its keywords does not. Options of the keywords behind each other. */
+static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
+{
+    uint32_t at = 0;
+
+    while (specdec__schema_each(s, owner, &at) && specdec__build_works(s->b, 4)) {
+        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+        const uint32_t facts = s->facts.count, pending = s->pending.count, types = s->types;
+        uint32_t option;
+
+        if (!key || key->kind == SPECDEC__KEY_NOTE || key->kind == SPECDEC__KEY_BRANCH ||
+            (s->old && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
+            continue;
+        /* How many options a keyword has is found by trying: few have more than two. */
+        for (option = 0; !s->b->failed; option++) {
+            s->facts.count = facts;
+            s->pending.count = pending;
+            s->types = types;
+            if (!specdec__option_not_keyword(s, owner, at, key, option))
+                break;
+            if (!i--)
+                return 1;
+        }
+        s->facts.count = facts;
+        s->pending.count = pending;
+        s->types = types;
+    }
+    return 0;
+}
+
+static int specdec__schema_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+{
+    switch (branch->kind) {
+    case SPECDEC__KEY_ANY: return specdec__option_of_array(s, branch->node, i, 0);
+    case SPECDEC__KEY_ONE: return specdec__option_one(s, branch, i);
+    case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
+    case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
+    default: return specdec__option_not(s, branch->node, i);
+    }
+}
+
+/* ---- Which schemas exclude each other, as far as that is seen at once. */
+
+/* The types that a schema allows, at most. */
+static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int depth)
+{
+    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
+
+    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_works(s->b, 4))
+        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
+    if ((value = specdec__schema_get(s, node, "type")) != 0)
+        types &= specdec__schema_types(s, value);
+    if ((value = specdec__schema_get(s, node, "$ref")) != 0 && !s->b->failed)
+        types &= specdec__schema_type_mask(s, specdec__schema_target(s, node, value), depth + 1);
+    if ((value = specdec__schema_get(s, node, "const")) != 0)
+        types &= specdec__schema_type_of(s, value);
+    if ((value = specdec__schema_get(s, node, "enum")) != 0) {
+        while (specdec__schema_each(s, value, &at))
+            listed |= specdec__schema_type_of(s, at);
+        types &= listed;
+    }
+    return types;
+}
+
+/* A schema behind its references, when these are all that it has. */
+static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
+{
+    int i;
+
+    for (i = 0; i < 8 && !s->b->failed; i++) {
+        const uint32_t ref = specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__schema_get(s, node, "$ref") : 0;
+
+        if (!ref)
+            break;
+        node = specdec__schema_target(s, node, ref);
+    }
+    return node;
+}
+
+/* Is a value one of those that a schema lists? 1: it lists none. */
+static int specdec__schema_lists(specdec__schema *s, uint32_t node, uint32_t value)
+{
+    const uint32_t single = specdec__schema_get(s, node, "const"), list = specdec__schema_get(s, node, "enum");
+    uint32_t at = 0;
+
+    if (single)
+        return specdec__json_equal(s, single, value);
+    if (!list)
+        return 1;
+    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+        if (specdec__json_equal(s, at, value))
+            return 1;
+    return 0;
+}
+
+/* Does a schema require a member? */
+static int specdec__schema_requires(specdec__schema *s, uint32_t node, uint32_t name)
+{
+    const uint32_t list = specdec__schema_get(s, node, "required");
+    uint32_t at = 0;
+
+    if (!list || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+        return 0;
+    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+        if (specdec__json_equal(s, at, name))
+            return 1;
+    return 0;
+}
+
+/* Does one of two schemas require a member that the other one does not have? */
+static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
+{
+    const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
+    const uint32_t list = specdec__schema_get(s, a, "required");
+    const uint32_t properties = specdec__schema_get(s, c, "properties");
+    uint32_t at = 0;
+
+    if (!other || specdec__schema_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
+        specdec__schema_get(s, c, "patternProperties") || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+        return 0;
+    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+        if (!specdec__schema_named(s, properties, at))
+            return 1;
+    return 0;
+}
+
+/* Can no value obey both? 0: it is not seen. */
+static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
+{
+    const uint32_t types = specdec__schema_type_mask(s, a, 0) & specdec__schema_type_mask(s, c, 0);
+    uint32_t listed, one, two, at = 0;
+
+    if (!types || s->b->failed || !specdec__build_works(s->b, 8))
+        return !types;
+    a = specdec__schema_behind(s, a);
+    c = specdec__schema_behind(s, c);
+    if (s->b->failed || specdec__schema_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
+        specdec__schema_node(s, c)->kind != SPECDEC__JSON_OBJECT)
+        return 0;
+    if ((listed = specdec__schema_get(s, a, "const")) != 0 && !specdec__schema_lists(s, c, listed))
+        return 1;
+    if ((listed = specdec__schema_get(s, a, "enum")) != 0 && (specdec__schema_get(s, c, "enum") ||
+                                                              specdec__schema_get(s, c, "const"))) {
+        while (specdec__schema_each(s, listed, &at) && !specdec__schema_lists(s, c, at))
+            ;
+        if (at >= specdec__schema_node(s, listed)->next)
+            return 1;
+    }
+    one = specdec__schema_get(s, a, "properties");
+    two = specdec__schema_get(s, c, "properties");
+    if (types != SPECDEC__TYPE_OBJECT || depth > 2)
+        return 0;
+    if (specdec__schema_lacks(s, a, c) || specdec__schema_lacks(s, c, a))
+        return 1;
+    at = 0;
+    while (one && two && specdec__schema_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
+           specdec__schema_each(s, one, &at) && !s->b->failed) {
+        const uint32_t other = specdec__schema_named(s, two, at);
+
+        if (other && (specdec__schema_requires(s, a, at) || specdec__schema_requires(s, c, at)) &&
+            specdec__schema_disjoint(s, at + 1, other, depth + 1))
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- Conjunctions. */
+
+/* The rule of a conjunction of terms, which is built later when it is new. terms are sorted here. */
+static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
+{
+    uint32_t i, j, k, rule, first;
+
+    for (i = j = 0; i < count; i++) { /* sorted, each once, without those that say nothing */
+        const uint32_t one = term[i];
+
+        if (!(one & 1) && specdec__schema_is_true(s, one >> 1))
+            continue;
+        for (k = 0; k < j && term[k] < one; k++)
+            ;
+        if (k < j && term[k] == one)
+            continue;
+        memmove(term + k + 1, term + k, (size_t)(j - k) * sizeof *term);
+        term[k] = one;
+        j++;
+    }
+    count = j;
+    for (i = 0; i < s->conjunctions.count && specdec__build_works(s->b, 1); i += 3)
+        if (s->conjunctions.data[i + 1] == count &&
+            (!count || memcmp(s->terms.data + s->conjunctions.data[i], term, (size_t)count * 4) == 0))
+            return s->conjunctions.data[i + 2];
+    rule = specdec__build_rule(s->b);
+    first = s->terms.count;
+    for (i = 0; i < count; i++)
+        specdec__vector_push(s->b, &s->terms, term[i]);
+    specdec__vector_push(s->b, &s->conjunctions, first);
+    specdec__vector_push(s->b, &s->conjunctions, count);
+    specdec__vector_push(s->b, &s->conjunctions, rule);
+    return s->b->failed ? 0 : rule;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/values: what a shape's facts say of strings, numbers, arrays and listed values, as rules.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A way to write the value of the rule that is being built: the state where it begins. */
+static void specdec__schema_way(specdec__schema *s, uint32_t state)
+{
+    if (state && !s->b->failed)
+        specdec__vector_push(s->b, &s->ways, state);
+}
+
+/* A state that a byte leads on from. */
+static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t target)
+{
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+
+    if (state) {
+        s->b->words[state + 2] = byte | byte << 8;
+        s->b->words[state + 3] = target;
+    }
+    return state;
+}
+
+/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end
+   is the end of this one). */
+static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t target)
+{
+    static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
+    const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | edges << 16, 4 + 2 * spaces);
+    uint32_t i, *record = s->b->words + state;
+
+    if (!state)
+        return 0;
+    for (i = 0; i < spaces; i++) {
+        record[2 + 2 * i] = low[i] | (uint32_t)high[i] << 8;
+        record[3 + 2 * i] = state;
+    }
+    if (byte >= 0) {
+        record[2 + 2 * i] = (uint32_t)byte | (uint32_t)byte << 8;
+        record[3 + 2 * i] = target;
+    } else {
+        record[1] = 1;
+        record[2 + 2 * i] = target;
+    }
+    return state;
+}
+
+/* States in front of a rule's value: behind the colon, or (colon) in front of it. */
+static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int colon)
+{
+    uint32_t at;
+
+    while (s->values.count < 2 * (rule + 1) && !s->b->failed)
+        specdec__vector_push(s->b, &s->values, 0);
+    if (s->b->failed)
+        return 0;
+    at = s->values.data[2 * rule];
+    if (!at) {
+        at = specdec__schema_spaced(s, -1, rule);
+        s->values.data[2 * rule] = at;
+        s->values.data[2 * rule + 1] = specdec__schema_spaced(s, ':', at);
+    }
+    return s->values.data[2 * rule + (colon != 0)];
+}
+
+/* ---- Strings. */
+
+/* A string's text as it is written between quotes. */
+static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
+{
+    static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
+    const specdec__bytes raw = specdec__json_raw(&s->j, node);
+    unsigned char *text = (unsigned char *)specdec__build_scratch(s->b, raw.size / 4 + 1);
+    unsigned char *out = (unsigned char *)specdec__build_scratch(s->b, 6 * raw.size / 4 + 1);
+    size_t count, i, at = 0;
+
+    *size = 0;
+    if (!text || !out)
+        return NULL;
+    count = specdec__json_string(&s->j, node, (char *)text, raw.size);
+    for (i = 0; i < count; i++) {
+        const char *known = text[i] ? strchr(meant, text[i]) : NULL;
+
+        if (known) {
+            out[at++] = '\\';
+            out[at++] = (unsigned char)names[known - meant];
+        } else if (text[i] < 32) {
+            memcpy(out + at, "\\u00", 4);
+            out[at + 4] = (unsigned char)digits[text[i] >> 4];
+            out[at + 5] = (unsigned char)digits[text[i] & 15];
+            at += 6;
+        } else {
+            out[at++] = text[i];
+        }
+    }
+    *size = at;
+    return out;
+}
+
+/* The tree of a pattern or format; 0, and nothing failed: the format's name is an annotation. */
+static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fact *fact, int format)
+{
+    specdec__source source;
+    specdec__vector none;
+    unsigned char *text;
+    uint32_t tree;
+    size_t size, i;
+
+    memset(&source, 0, sizeof source);
+    memset(&none, 0, sizeof none);
+    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a string");
+    size = specdec__json_raw(&s->j, fact->node).size;
+    text = (unsigned char *)specdec__build_scratch(s->b, size / 4 + 1);
+    if (!text)
+        return 0;
+    source.text = text;
+    source.size = specdec__json_string(&s->j, fact->node, (char *)text, size);
+    if (format) {
+        for (i = 0; i < SPECDEC__COUNT(specdec__formats); i++)
+            if (source.size == strlen(specdec__formats[i].name) &&
+                memcmp(specdec__formats[i].name, text, source.size) == 0)
+                break;
+        if (i == SPECDEC__COUNT(specdec__formats))
+            return 0;
+        if (!specdec__formats[i].expression)
+            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
+                                                  "it is not supported");
+        source.text = (const unsigned char *)specdec__formats[i].expression;
+        source.size = strlen(specdec__formats[i].expression);
+    }
+    tree = specdec__regex_parse(s->b, &source, &none, format);
+    if (s->b->failed && !s->bad_key) {
+        s->bad_node = fact->owner;
+        s->bad_key = "pattern";
+        if (s->b->failed == SPECDEC_ERROR_FORMAT)
+            s->b->failed = SPECDEC_ERROR_UNSUPPORTED;
+    }
+    return tree;
+}
+
+/* The DFA of some listed strings. */
+static int specdec__schema_listed(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
+{
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t at = 0, start;
+
+    if (!list)
+        at = node;
+    while (!b->failed && (!list || specdec__schema_each(s, node, &at))) {
+        size_t size;
+        unsigned char *text;
+
+        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING &&
+            (text = specdec__schema_spelled(s, at, &size)) != NULL)
+            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+        if (!list)
+            break;
+    }
+    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD])
+        specdec__tree_prepend(b, any, specdec__tree_set(b, b->ranges.count));
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, any, start);
+    return !b->failed && specdec__dfa_build(b, d, start);
+}
+
+/* What a fact about a string says: a product with *d. least, most: lengths, which are not in it. Returns 0 when no
+   string obeys it. */
+static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
+                                       uint32_t *length)
+{
+    specdec__build *b = s->b;
+    specdec__dfa one;
+    uint32_t tree, least, most, count;
+
+    switch (fact->kind) {
+    case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MAX_LENGTH:
+        count = specdec__schema_count(s, fact);
+        if ((fact->kind == SPECDEC__KEY_MIN_LENGTH) != (fact->more != 0))
+            length[0] = count + fact->more > length[0] ? count + fact->more : length[0];
+        else
+            length[1] = count - fact->more < length[1] ? count - fact->more : length[1];
+        return 1;
+    case SPECDEC__KEY_PATTERN: case SPECDEC__KEY_FORMAT:
+        tree = specdec__schema_expression(s, fact, fact->kind == SPECDEC__KEY_FORMAT);
+        if (!tree)
+            return !fact->more;
+        if (!fact->more) {
+            specdec__tree_lengths(b, tree, &least, &most);
+            length[2] = least > length[2] ? least : length[2];
+            length[3] = most < length[3] ? most : length[3];
+        }
+        return specdec__strings_tree(b, &one, tree) && specdec__strings_and(b, d, any, &one, (int)fact->more);
+    case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST:
+        return specdec__schema_listed(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
+               specdec__strings_and(b, d, any, &one, (int)fact->more);
+    default: return 1;
+    }
+}
+
+/* The product with a length, unless that is known to hold. */
+static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any, const uint32_t *length, uint32_t owner)
+{
+    specdec__dfa one;
+
+    if (length[2] >= length[0] && length[3] <= length[1])
+        return;
+    if (!specdec__strings_length(s->b, &one, length[0], length[1]) || !specdec__strings_and(s->b, d, any, &one, 0))
+        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
+            s->bad_node = owner;
+            s->bad_key = "maxLength";
+        }
+}
+
+/* Strings that obey all facts. */
+static void specdec__schema_strings(specdec__schema *s)
+{
+    uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, i, place, owner = 0;
+    specdec__dfa d;
+    int any = 0;
+
+    memset(&d, 0, sizeof d);
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+
+        if (fact.kind == SPECDEC__KEY_MIN_LENGTH || fact.kind == SPECDEC__KEY_MAX_LENGTH)
+            owner = fact.owner;
+        if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
+            return;
+    }
+    if (s->b->failed || length[0] > length[1])
+        return;
+    if (!any && !length[0] && length[1] == UINT32_MAX) {
+        s->simple |= SPECDEC__TYPE_STRING;
+        return;
+    }
+    if (!any) {
+        specdec__schema_way(s, specdec__strings_counted(s->b, length[0], length[1]));
+        return;
+    }
+    specdec__schema_limit(s, &d, &any, length, owner);
+    if (s->b->failed || !specdec__dfa_trim(s->b, &d))
+        return;
+    place = specdec__emit(s->b, &d, &s->end, NULL);
+    specdec__schema_way(s, specdec__schema_byte(s, '"', place));
+}
+
+/* ---- Numbers. */
+
+/* The product with numbers that are on one side of a number. */
+static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t node, int at_least, int strict)
+{
+    specdec__dfa side, old = *d;
+    specdec__decimal limit;
+
+    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
+        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
+    } else if (!specdec__decimal_read(specdec__json_raw(&s->j, node), &limit)) {
+        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
+    } else if (specdec__numbers_limit(s->b, &side, &limit, at_least, strict)) {
+        specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
+    }
+}
+
+/* The product with numbers that are not a listed one. */
+static void specdec__schema_beside(specdec__schema *s, specdec__dfa *d, uint32_t node)
+{
+    specdec__dfa above = *d, below = *d;
+
+    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER)
+        return;
+    specdec__schema_side(s, &above, node, 1, 1);
+    specdec__schema_side(s, &below, node, 0, 1);
+    if (!s->b->failed)
+        specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
+}
+
+static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const specdec__fact *fact)
+{
+    specdec__dfa all, old = *d;
+    specdec__decimal unit;
+    uint32_t value = 0;
+    int i;
+
+    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
+        !specdec__decimal_read(specdec__json_raw(&s->j, fact->node), &unit)) {
+        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
+        return;
+    }
+    for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_MOST; i++)
+        value = value * 10 + (uint32_t)(unit.digits[i] - '0');
+    if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_MOST) {
+        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
+                             value && !unit.negative ? "the number is too large" : "the number is not positive");
+        return;
+    }
+    if (specdec__numbers_multiple(s->b, &all, value, (uint32_t)unit.fraction))
+        specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
+}
+
+/* Is a limit strict by a draft-04 keyword beside it? */
+static int specdec__schema_strict(const specdec__schema *s, const specdec__fact *fact)
+{
+    const uint32_t flag = specdec__schema_get(s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum"
+                                                                                                 : "exclusiveMaximum");
+
+    return flag && specdec__schema_node(s, flag)->kind == SPECDEC__JSON_TRUE;
+}
+
+/* What a fact says of numbers; d: those that obey the ones before. Returns whether it says anything. */
+static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
+{
+    const uint32_t kind = specdec__schema_node(s, fact->node)->kind;
+    uint32_t at = 0;
+    int strict = 1, flag = kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE;
+
+    switch (fact->kind) {
+    case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM:
+        strict = specdec__schema_strict(s, fact);
+        flag = 0;
+        break;
+    case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW: break;
+    case SPECDEC__KEY_MULTIPLE:
+        if (d)
+            specdec__schema_multiple(s, d, fact);
+        return 1;
+    case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* negated ones */
+        if (d && fact->kind == SPECDEC__KEY_CONST)
+            specdec__schema_beside(s, d, fact->node);
+        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_each(s, fact->node, &at) && !s->b->failed)
+            specdec__schema_beside(s, d, at);
+        return 1;
+    default: return 0;
+    }
+    if (flag) /* draft 4: it belongs to minimum */
+        return 0;
+    if (d) {
+        const int lower = fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE;
+        const int negated = fact->more != 0;
+
+        specdec__schema_side(s, d, fact->node, lower != negated, strict != negated);
+    }
+    return 1;
+}
+
+/* The rule of an expression over bytes. */
+static uint32_t specdec__schema_simple_rule(specdec__schema *s, const char *text)
+{
+    const uint32_t rule = specdec__build_rule(s->b);
+    specdec__dfa d;
+
+    if (!s->b->failed && specdec__numbers_parse(s->b, &d, text, strlen(text)))
+        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
+    return s->b->failed ? 0 : rule;
+}
+
+/* Numbers that obey all facts. */
+static void specdec__schema_numbers(specdec__schema *s)
+{
+    const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
+    const char *text = types == SPECDEC__TYPE_NUMBER ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
+                       : types == SPECDEC__TYPE_INTEGER ? "-?(0|[1-9]\\d*)" : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
+    uint32_t i, limits = 0;
+    specdec__dfa d;
+
+    for (i = 0; i < s->facts.count / 4; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        limits += (uint32_t)specdec__schema_number_fact(s, &fact, NULL);
+    }
+    if (!limits && types != SPECDEC__TYPE_FRACTION) {
+        s->simple |= types;
+        return;
+    }
+    if (!specdec__numbers_parse(s->b, &d, text, strlen(text)))
+        return;
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        specdec__schema_number_fact(s, &fact, &d);
+    }
+    if (!s->b->failed && specdec__dfa_trim(s->b, &d))
+        specdec__schema_way(s, specdec__emit(s->b, &d, NULL, NULL));
+}
+
+/* ---- Arrays. */
+
+/* The schemas of an array's first items, and of those behind them, by the keywords of one schema; 0: there are none. */
+static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
+{
+    const uint32_t items = specdec__schema_get(s, owner, "items");
+
+    *first = specdec__schema_get(s, owner, "prefixItems");
+    *rest = items;
+    if (!*first && items && specdec__schema_node(s, items)->kind == SPECDEC__JSON_ARRAY) {
+        *first = items;
+        *rest = specdec__schema_get(s, owner, "additionalItems");
+    }
+    if (*first && specdec__schema_node(s, *first)->kind != SPECDEC__JSON_ARRAY)
+        *first = 0;
+}
+
+/* The rule of item i, by all facts. */
+static uint32_t specdec__schema_item(specdec__schema *s, uint32_t i)
+{
+    uint32_t term[64], count = 0, f;
+
+    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, f);
+        uint32_t first, rest, at = 0, k = 0;
+
+        if (fact.kind != SPECDEC__KEY_ITEMS)
+            continue;
+        specdec__schema_items(s, fact.owner, &first, &rest);
+        if (first && i < specdec__schema_node(s, first)->count)
+            for (rest = 0; specdec__schema_each(s, first, &at) && !rest; k++)
+                rest = k == i ? at : 0;
+        if (rest && count == 64)
+            specdec__schema_fail(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        else if (rest)
+            term[count++] = rest << 1;
+    }
+    return s->b->failed ? 0 : specdec__schema_rule(s, term, count);
+}
+
+static void specdec__schema_arrays(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    uint32_t least = 0, most = UINT32_MAX, prefix = 0, i, array, start, after, before, unique = 0;
+
+    for (i = 0; i < s->facts.count / 4 && !b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+
+        if (fact.kind == SPECDEC__KEY_ITEMS) {
+            uint32_t first, rest;
+
+            specdec__schema_items(s, fact.owner, &first, &rest);
+            if (first && specdec__schema_node(s, first)->count > prefix)
+                prefix = specdec__schema_node(s, first)->count;
+        } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
+            const uint32_t count = specdec__schema_count(s, &fact);
+
+            if ((fact.kind == SPECDEC__KEY_MIN_ITEMS) != (fact.more != 0))
+                least = count + fact.more > least ? count + fact.more : least;
+            else
+                most = count - fact.more < most ? count - fact.more : most;
+        } else if (fact.kind == SPECDEC__KEY_UNIQUE && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_TRUE) {
+            unique = fact.owner + 1;
+        }
+    }
+    if (b->failed || least > most)
+        return;
+    if (unique && most > 1) {
+        specdec__schema_fail(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
+        return;
+    }
+    array = specdec__build_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
+    start = specdec__build_state(b, SPECDEC__VERTEX_ARRAY, 2);
+    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_ITEM, 2);
+    before = specdec__build_state(b, SPECDEC__VERTEX_BEFORE_ITEM, 2);
+    if (b->failed)
+        return;
+    b->words[start + 1] = b->words[after + 1] = b->words[before + 1] = array;
+    b->words[array + SPECDEC__ARRAY_COUNT] = prefix;
+    b->words[array + SPECDEC__ARRAY_LEAST] = least;
+    b->words[array + SPECDEC__ARRAY_MOST] = most;
+    b->words[array + SPECDEC__ARRAY_CAP] = most != UINT32_MAX ? most : least > prefix ? least : prefix;
+    b->words[array + SPECDEC__ARRAY_END] = s->end;
+    b->words[array + SPECDEC__ARRAY_AFTER] = after;
+    b->words[array + SPECDEC__ARRAY_BEFORE] = before;
+    for (i = 0; i <= prefix && !b->failed; i++) {
+        const uint32_t rule = specdec__schema_item(s, i);
+        b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
+    }
+    specdec__schema_way(s, specdec__schema_byte(s, '[', start));
+}
+
+/* ---- Listed values. */
+
+/* Does a listed value obey the other facts of its shape? */
+static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
+{
+    static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
+    const uint32_t type = specdec__schema_type_of(s, node);
+    uint32_t i, length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at;
+    specdec__dfa d;
+    int any = 0;
+
+    if (!(type & s->types))
+        return 0;
+    memset(&d, 0, sizeof d);
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_parse(s->b, &d, any_number, sizeof any_number - 1))
+        return 0;
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+
+        at = 0;
+        if (fact.kind == SPECDEC__KEY_CONST && specdec__json_equal(s, fact.node, node) == (int)fact.more)
+            return 0;
+        if (fact.kind == SPECDEC__KEY_ENUM) {
+            while (specdec__schema_each(s, fact.node, &at) && !specdec__json_equal(s, at, node))
+                ;
+            if ((at < specdec__schema_node(s, fact.node)->next && at) == (int)fact.more)
+                return 0;
+        } else if (fact.kind == SPECDEC__KEY_CONST) {
+            continue;
+        } else if (type & SPECDEC__TYPE_NUMBER) {
+            specdec__schema_number_fact(s, &fact, &d);
+        } else if (type == SPECDEC__TYPE_STRING) {
+            if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
+                return 0;
+        } else if (type >= SPECDEC__TYPE_ARRAY &&
+                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
+                     fact.kind <= SPECDEC__KEY_UNIQUE) ||
+                    (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
+            specdec__schema_fail(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
+                                 "it lists arrays or objects beside keywords for these");
+        }
+    }
+    if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
+        const specdec__bytes raw = specdec__json_raw(&s->j, node);
+
+        return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
+    }
+    if (type == SPECDEC__TYPE_STRING && !s->b->failed) {
+        size_t size, k, count = 0;
+        const unsigned char *text = specdec__schema_spelled(s, node, &size);
+        char *plain = (char *)specdec__build_scratch(s->b, size / 4 + 1);
+
+        if (!text || !plain)
+            return 0;
+        if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
+            return 0;
+        size = specdec__json_string(&s->j, node, plain, size);
+        for (k = 0; k < size; k++)
+            count += ((unsigned char)plain[k] & 0xc0) != 0x80;
+        return count >= length[0] && count <= length[1];
+    }
+    return !s->b->failed;
+}
+
+/* White space, where it may stand. */
+static void specdec__literal_space(specdec__schema *s, uint32_t all)
+{
+    if (s->free_space)
+        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+}
+
+static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byte)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
+}
+
+/* The tree of a value as it may be written. Arrays and objects keep the order in which they are listed. */
+static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
+{
+    specdec__build *b = s->b;
+    const specdec__json_node value = *specdec__schema_node(s, node);
+    uint32_t all, at = 0, first = 1;
+    size_t size;
+
+    if (value.kind < SPECDEC__JSON_STRING)
+        return specdec__tree_text(b, s->j.text + value.from, value.to - value.from);
+    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    if (value.kind == SPECDEC__JSON_STRING) {
+        const unsigned char *text = specdec__schema_spelled(s, node, &size);
+
+        specdec__literal_byte(s, all, '"');
+        if (text)
+            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
+        specdec__literal_byte(s, all, '"');
+        return all;
+    }
+    specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? '[' : '{');
+    for (; specdec__schema_each(s, node, &at) && !b->failed; first = 0) {
+        if (!first) {
+            specdec__literal_space(s, all);
+            specdec__literal_byte(s, all, ',');
+        }
+        specdec__literal_space(s, all);
+        specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
+        if (value.kind == SPECDEC__JSON_ARRAY)
+            continue;
+        specdec__literal_space(s, all);
+        specdec__literal_byte(s, all, ':');
+        specdec__literal_space(s, all);
+        specdec__tree_prepend(b, all, specdec__literal_tree(s, at + 1));
+    }
+    specdec__literal_space(s, all);
+    specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');
+    return all;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/objects: what a shape's facts say of objects; the shapes of a conjunction; schemas as constraints.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+enum { SPECDEC__TERMS = 64, SPECDEC__PROPERTIES = 20000 };
+
+/* An object that is being built. */
+typedef struct specdec__members {
+    specdec__vector names;    /* nodes of names, in order; */
+    specdec__vector required; /* (names) not 0: must be there; */
+    specdec__vector texts;    /* (2 * names) place in text, size: as they are spelled, */
+    specdec__vector sorted;   /* (names) in order of bytes */
+    unsigned char *text;
+    size_t text_size;
+    uint32_t patterns;
+    uint32_t pattern_name[SPECDEC__SCHEMA_PATTERNS], pattern_owner[SPECDEC__SCHEMA_PATTERNS];
+    specdec__dfa pattern[SPECDEC__SCHEMA_PATTERNS];
+    specdec__dfa allowed;     /* names that propertyNames allows */
+    int limited;              /* some are not */
+    uint32_t least, most, owner;
+} specdec__members;
+
+/* Is a name among those of an object? Returns 1 + its place. */
+static uint32_t specdec__members_find(specdec__schema *s, const specdec__members *m, uint32_t name)
+{
+    const specdec__json_node *node = specdec__schema_node(s, name);
+    uint32_t i;
+
+    for (i = 0; i < m->names.count && specdec__build_works(s->b, 1); i++) {
+        const specdec__json_node *other = specdec__schema_node(s, m->names.data[i]);
+
+        if (m->names.data[i] == name)
+            return i + 1;
+        if (!node->escaped && !other->escaped) {
+            if (node->to - node->from == other->to - other->from &&
+                memcmp(s->j.text + node->from, s->j.text + other->from, node->to - node->from) == 0)
+                return i + 1;
+        } else if (specdec__json_equal(s, m->names.data[i], name)) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
+{
+    const uint32_t known = specdec__members_find(s, m, name);
+
+    if (s->b->failed)
+        return;
+    if (specdec__schema_node(s, name)->kind != SPECDEC__JSON_STRING) {
+        specdec__schema_fail(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
+        return;
+    }
+    if (known) {
+        m->required.data[known - 1] |= required;
+        return;
+    }
+    if (m->names.count == SPECDEC__PROPERTIES)
+        specdec__schema_fail(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+    specdec__vector_push(s->b, &m->names, name);
+    specdec__vector_push(s->b, &m->required, required);
+}
+
+/* The strings that a schema of names allows. */
+static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
+{
+    uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at = 0;
+    specdec__dfa one;
+    int any = 0;
+
+    if (!specdec__strings_length(s->b, d, 0, UINT32_MAX))
+        return 0;
+    any = 1;
+    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_FALSE)
+        return specdec__schema_listed(s, d, node, 0); /* no string: none */
+    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        return 1;
+    while (specdec__schema_each(s, node, &at) && !s->b->failed) {
+        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+        specdec__fact fact;
+
+        if (!key || key->kind == SPECDEC__KEY_NOTE)
+            continue;
+        fact.kind = key->kind;
+        fact.node = at + 1;
+        fact.owner = node;
+        fact.more = 0;
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_types(s, at + 1) & SPECDEC__TYPE_STRING)
+            continue;
+        if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
+            const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_target(s, node, at + 1) : at + 1;
+
+            if (!s->b->failed && specdec__members_allowed(s, other, &one, depth + 1))
+                specdec__strings_and(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
+        } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
+                   key->kind == SPECDEC__KEY_CONST) {
+            specdec__schema_string_fact(s, &fact, d, &any, length);
+        } else if (key->types & SPECDEC__TYPE_STRING) {
+            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
+                                 "a keyword in it is not supported");
+        }
+    }
+    length[2] = 0;
+    length[3] = UINT32_MAX;
+    specdec__schema_limit(s, d, &any, length, node);
+    return !s->b->failed;
+}
+
+/* Patterns of names of a schema. */
+static void specdec__members_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
+{
+    const uint32_t patterns = specdec__schema_get(s, owner, "patternProperties");
+    uint32_t at = 0;
+
+    while (patterns && specdec__schema_each(s, patterns, &at) && !s->b->failed) {
+        specdec__fact fact;
+        uint32_t tree;
+
+        if (m->patterns == SPECDEC__SCHEMA_PATTERNS) {
+            specdec__schema_fail(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+            return;
+        }
+        fact.kind = SPECDEC__KEY_PATTERN;
+        fact.node = at;
+        fact.owner = owner;
+        fact.more = 0;
+        tree = specdec__schema_expression(s, &fact, 0);
+        m->pattern_name[m->patterns] = at;
+        m->pattern_owner[m->patterns] = owner;
+        if (!s->b->failed && specdec__strings_tree(s->b, &m->pattern[m->patterns], tree))
+            m->patterns++;
+    }
+}
+
+/* Reads all facts about objects. Returns 0 when no object obeys them. */
+static int specdec__members_read(specdec__schema *s, specdec__members *m)
+{
+    specdec__dfa one;
+    uint32_t i, count;
+
+    m->most = UINT32_MAX;
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const uint32_t value = fact.node ? specdec__schema_node(s, fact.node)->kind : 0;
+        uint32_t at = 0, list;
+
+        if (fact.kind >= SPECDEC__KEY_PROPERTIES && fact.kind <= SPECDEC__KEY_NAMES)
+            m->owner = fact.owner;
+        switch (fact.kind) {
+        case SPECDEC__KEY_PROPERTIES:
+            list = specdec__schema_get(s, fact.owner, "properties");
+            while (list && specdec__schema_each(s, list, &at) && !s->b->failed)
+                specdec__members_add(s, m, at, 0);
+            specdec__members_patterns(s, m, fact.owner);
+            break;
+        case SPECDEC__KEY_MIN_PROPERTIES: case SPECDEC__KEY_MAX_PROPERTIES:
+            count = specdec__schema_count(s, &fact);
+            if ((fact.kind == SPECDEC__KEY_MIN_PROPERTIES) != (fact.more != 0))
+                m->least = count + fact.more > m->least ? count + fact.more : m->least;
+            else
+                m->most = count - fact.more < m->most ? count - fact.more : m->most;
+            break;
+        case SPECDEC__KEY_NAMES:
+            if (specdec__members_allowed(s, fact.node, &one, 0))
+                specdec__strings_and(s->b, &m->allowed, &m->limited, &one, 0);
+            break;
+        case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add(s, m, fact.node, 0); break;
+        default: (void)value; break;
+        }
+    }
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* behind those that are listed in order */
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        uint32_t at = 0;
+
+        if (fact.kind == SPECDEC__FACT_PRESENT)
+            specdec__members_add(s, m, fact.node, 1);
+        if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+            while (specdec__schema_each(s, fact.node, &at) && !s->b->failed)
+                specdec__members_add(s, m, at, 1);
+    }
+    return !s->b->failed && m->least <= m->most;
+}
+
+/* Spells all names. */
+static void specdec__members_spell(specdec__schema *s, specdec__members *m)
+{
+    uint32_t i;
+
+    for (i = 0; i < m->names.count && !s->b->failed; i++) {
+        size_t size;
+        unsigned char *text = specdec__schema_spelled(s, m->names.data[i], &size);
+
+        if (!text)
+            return;
+        specdec__vector_push(s->b, &m->texts, (uint32_t)(text - s->b->base));
+        specdec__vector_push(s->b, &m->texts, (uint32_t)size);
+    }
+    m->text = s->b->base;
+}
+
+static int specdec__members_before(const specdec__members *m, uint32_t a, uint32_t c)
+{
+    const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
+    const int order = memcmp(m->text + m->texts.data[2 * a], m->text + m->texts.data[2 * c], one < two ? one : two);
+
+    return order ? order < 0 : one < two;
+}
+
+SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_before)
+
+/* The order of names by their bytes. */
+static void specdec__members_sort(specdec__schema *s, specdec__members *m)
+{
+    uint32_t i, count = m->names.count;
+
+    for (i = 0; i < count; i++)
+        specdec__vector_push(s->b, &m->sorted, i);
+    if (s->b->failed || !specdec__build_works(s->b, count))
+        return;
+    for (i = count / 2; i-- > 0;)
+        specdec__members_sink(m->sorted.data, m, (int)count, (int)i);
+    while (count > 1) {
+        const uint32_t last = m->sorted.data[0];
+
+        m->sorted.data[0] = m->sorted.data[--count];
+        m->sorted.data[count] = last;
+        specdec__members_sink(m->sorted.data, m, (int)count, 0);
+    }
+    /* The heap's root is what comes last: it has filled the list from its end. */
+}
+
+/* The rule of a member: the terms of all schemas that say something of its name. place: of that among the names,
+   UINT32_MAX: it is not listed, and matches these patterns (bits). */
+static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members *m, uint32_t place, uint32_t matched)
+{
+    uint32_t term[SPECDEC__TERMS], count = 0, f, i;
+    const uint32_t name = place == UINT32_MAX ? 0 : m->names.data[place];
+
+    if (name) {
+        const unsigned char *text = m->text + m->texts.data[2 * place];
+        const size_t size = m->texts.data[2 * place + 1];
+
+        for (i = 0; i < m->patterns; i++)
+            if (m->pattern[i].states > 1 && m->pattern[i].label.data[specdec__dfa_walk(&m->pattern[i], 1, text, size)])
+                matched |= 1u << i;
+        if (m->limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
+            return UINT32_MAX;
+    }
+    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, f);
+        uint32_t before = count, other;
+
+        if (count > SPECDEC__TERMS - SPECDEC__SCHEMA_PATTERNS - 2) {
+            specdec__schema_fail(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            break;
+        }
+        if (name && fact.kind == SPECDEC__FACT_ABSENT && specdec__json_equal(s, fact.node, name))
+            return UINT32_MAX;
+        if (name && fact.kind == SPECDEC__FACT_MEMBER && specdec__json_equal(s, fact.node, name))
+            term[count++] = fact.more;
+        if (fact.kind != SPECDEC__KEY_PROPERTIES)
+            continue;
+        other = name ? specdec__schema_named(s, specdec__schema_get(s, fact.owner, "properties"), name) : 0;
+        if (other)
+            term[count++] = other << 1;
+        for (i = 0; i < m->patterns; i++)
+            if (m->pattern_owner[i] == fact.owner && matched >> i & 1)
+                term[count++] = (m->pattern_name[i] + 1) << 1;
+        other = specdec__schema_get(s, fact.owner, "additionalProperties");
+        if (count == before && other)
+            term[count++] = other << 1;
+    }
+    if (s->b->failed)
+        return 0;
+    for (i = 0; i < count; i++)
+        if (specdec__schema_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
+            return UINT32_MAX;
+    return specdec__schema_rule(s, term, count);
+}
+
+/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a
+   state without an end. */
+static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
+{
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN, 2)
+                                               : specdec__schema_value(s, rule, 1);
+    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_SET, 3);
+
+    if (s->b->failed)
+        return 0;
+    s->b->words[state + 1] = before;
+    s->b->words[state + 2] = index;
+    return state;
+}
+
+/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their
+   first byte on. */
+static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, specdec__dfa *d, uint32_t **place)
+{
+    specdec__build *b = s->b;
+    uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
+    specdec__dfa old, listed;
+    int any = 1;
+
+    if (!m->patterns && !m->limited) {
+        const uint32_t rule = specdec__members_rule(s, m, UINT32_MAX, 0);
+
+        *d = s->body;
+        *place = s->body_place;
+        return rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
+    }
+    if (!specdec__strings_length(b, d, 0, UINT32_MAX))
+        return 0;
+    if (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0))
+        return 0;
+    for (i = 0; i < m->names.count && !b->failed; i++) { /* those that are listed are read elsewhere */
+        if (specdec__schema_listed(s, &listed, m->names.data[i], 0))
+            specdec__strings_and(b, d, &any, &listed, 1);
+    }
+    for (i = 0; i < d->states && !b->failed; i++)
+        d->label.data[i] = d->label.data[i] ? 1u << 31 : 0;
+    for (i = 0; i < m->patterns && !b->failed; i++) {
+        for (k = 0; k < m->pattern[i].states; k++)
+            m->pattern[i].label.data[k] = m->pattern[i].label.data[k] ? 1u << i : 0;
+        old = *d;
+        if (!specdec__dfa_product(b, d, &old, &m->pattern[i], SPECDEC__DFA_EITHER))
+            return 0;
+    }
+    for (i = 1; i < d->states && !b->failed; i++) { /* each set of patterns becomes a label of its own */
+        const uint32_t label = d->label.data[i];
+
+        if (!(label >> 31)) {
+            d->label.data[i] = 0;
+            continue;
+        }
+        for (k = 0; k < kinds && matched[k] != (label & 0x7fffffff); k++)
+            ;
+        if (k == 31) {
+            specdec__schema_fail(s, m->owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            return 0;
+        }
+        if (k == kinds) {
+            const uint32_t rule = specdec__members_rule(s, m, UINT32_MAX, label & 0x7fffffff);
+
+            matched[kinds] = label & 0x7fffffff;
+            ends[kinds++] = rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
+            none &= !ends[k];
+        }
+        d->label.data[i] = ends[k] ? 1u << k : 0;
+    }
+    if (b->failed || none || !specdec__dfa_trim(b, d))
+        return 0;
+    return specdec__emit(b, d, ends, place);
+}
+
+/* A node of the tree of keys: byte, first child, next sibling, first leaf, leaves, 1 + the leaf that ends here, its
+   state in the DFA of other keys. */
+enum {
+    SPECDEC__BRANCH_BYTE, SPECDEC__BRANCH_CHILD, SPECDEC__BRANCH_NEXT, SPECDEC__BRANCH_FROM, SPECDEC__BRANCH_COUNT,
+    SPECDEC__BRANCH_END, SPECDEC__BRANCH_OTHER, SPECDEC__BRANCH_PLACE, SPECDEC__BRANCH_WORDS
+};
+
+static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
+                                        uint32_t other)
+{
+    const uint32_t at = specdec__vector_add(s->b, tree, SPECDEC__BRANCH_WORDS);
+
+    if (at == UINT32_MAX)
+        return 0;
+    memset(tree->data + at, 0, SPECDEC__BRANCH_WORDS * 4);
+    tree->data[at + SPECDEC__BRANCH_BYTE] = byte;
+    tree->data[at + SPECDEC__BRANCH_FROM] = from;
+    tree->data[at + SPECDEC__BRANCH_OTHER] = other;
+    return at;
+}
+
+/* The tree of keys. Names come in order, so that a new byte is always behind the last child. */
+static void specdec__members_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
+                                  specdec__vector *tree)
+{
+    uint32_t i, k;
+
+    specdec__members_branch(s, tree, 0, 0, other ? 1 : 0);
+    for (i = 0; i < m->sorted.count && !s->b->failed; i++) {
+        const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
+        const unsigned char *text = m->text + m->texts.data[2 * name];
+        uint32_t at = 0;
+
+        for (k = 0; k <= size && specdec__build_works(s->b, 1); k++) {
+            uint32_t child, last = 0;
+
+            tree->data[at + SPECDEC__BRANCH_COUNT]++;
+            if (k == size) {
+                tree->data[at + SPECDEC__BRANCH_END] = i + 1;
+                break;
+            }
+            child = tree->data[at + SPECDEC__BRANCH_CHILD];
+            for (; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+                last = child;
+            if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
+                const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
+
+                child = specdec__members_branch(s, tree, text[k], i,
+                                                from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                if (s->b->failed)
+                    return;
+                tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
+                last = child;
+            }
+            at = last;
+        }
+    }
+}
+
+/* The KEY states of a tree. sets: (names) states behind each key. Returns the first. */
+static uint32_t specdec__members_states(specdec__schema *s, const specdec__members *m, uint32_t object,
+                                        specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
+{
+    specdec__build *b = s->b;
+    uint32_t at, child;
+
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
+        uint32_t edges = tree->data[at + SPECDEC__BRANCH_END] != 0;
+
+        for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+            edges++;
+        child = specdec__build_state(b, SPECDEC__VERTEX_KEY | edges << 16, 4 + 2 * edges);
+        tree->data[at + SPECDEC__BRANCH_PLACE] = child;
+    }
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
+        uint32_t *node = tree->data + at, *record = b->words + node[SPECDEC__BRANCH_PLACE], *edge = record + 4;
+        uint32_t end = node[SPECDEC__BRANCH_END];
+
+        record[1] = object;
+        record[2] = node[SPECDEC__BRANCH_FROM] | node[SPECDEC__BRANCH_COUNT] << 16;
+        record[3] = place && node[SPECDEC__BRANCH_OTHER] ? place[node[SPECDEC__BRANCH_OTHER]] : 0;
+        for (child = node[SPECDEC__BRANCH_CHILD]; child || end; edge += 2) {
+            if (end && (!child || tree->data[child + SPECDEC__BRANCH_BYTE] > '"')) {
+                edge[0] = '"' | '"' << 8;
+                edge[1] = sets[m->sorted.data[end - 1]];
+                end = 0;
+                continue;
+            }
+            edge[0] = tree->data[child + SPECDEC__BRANCH_BYTE] * 257;
+            edge[1] = tree->data[child + SPECDEC__BRANCH_PLACE];
+            child = tree->data[child + SPECDEC__BRANCH_NEXT];
+        }
+    }
+    return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
+}
+
+/* Objects that obey all facts. */
+static void specdec__schema_objects(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    specdec__members *m = (specdec__members *)(void *)specdec__build_scratch(b, sizeof *m / 4 + 1);
+    specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_scratch(b, sizeof *d / 4 + 1);
+    specdec__vector tree;
+    uint32_t i, count, object, start, after, other, keys, required = 0, *sets, *place = NULL;
+
+    if (!m || !d)
+        return;
+    memset(m, 0, sizeof *m);
+    memset(&tree, 0, sizeof tree);
+    if (!specdec__members_read(s, m))
+        return;
+    specdec__members_spell(s, m);
+    specdec__members_sort(s, m);
+    count = m->names.count;
+    sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
+    object = specdec__build_words(b, SPECDEC__OBJECT_WORDS + 3 * count + 1);
+    start = specdec__build_state(b, SPECDEC__VERTEX_OBJECT, 2);
+    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_MEMBER, 2);
+    for (i = 0; i < count && !b->failed; i++) {
+        const uint32_t rule = specdec__members_rule(s, m, i, 0);
+
+        required += m->required.data[i] != 0;
+        if (rule == UINT32_MAX && m->required.data[i])
+            return; /* what is required is forbidden */
+        sets[i] = specdec__members_set(s, i + 1, rule);
+    }
+    other = specdec__members_other(s, m, d, &place);
+    if (b->failed)
+        return;
+    if (other && m->least > required + 1) {
+        specdec__schema_fail(s, m->owner, "minProperties", SPECDEC_ERROR_UNSUPPORTED,
+                             "names that are free may come twice, and would not count");
+        return;
+    }
+    specdec__members_tree(s, m, other ? d : NULL, &tree);
+    keys = specdec__members_states(s, m, object, &tree, sets, other ? place : NULL);
+    i = specdec__schema_spaced(s, '"', keys);
+    if (b->failed)
+        return;
+    b->words[start + 1] = b->words[after + 1] = object;
+    b->words[object + SPECDEC__OBJECT_COUNT] = count;
+    b->words[object + SPECDEC__OBJECT_LEAST] = m->least > required ? m->least : 0;
+    b->words[object + SPECDEC__OBJECT_MOST] = m->most;
+    b->words[object + SPECDEC__OBJECT_KEYS] = keys;
+    b->words[object + SPECDEC__OBJECT_COMMA] = i;
+    b->words[object + SPECDEC__OBJECT_OTHER] = other;
+    b->words[object + SPECDEC__OBJECT_END] = s->end;
+    b->words[object + SPECDEC__OBJECT_AFTER] = after;
+    b->words[object + SPECDEC__OBJECT_COUNTS] = m->least > required || m->most != UINT32_MAX;
+    for (i = count + 1; i-- > 0;) {
+        uint32_t *first = b->words + object + SPECDEC__OBJECT_WORDS;
+
+        first[i] = i < count ? m->required.data[i] ? i : first[i + 1] : count;
+        if (i < count) {
+            first[count + 1 + i] = b->words[sets[i] + 1];
+            first[2 * count + 1 + i] = m->sorted.data[i];
+        }
+    }
+    specdec__schema_way(s, specdec__schema_byte(s, '{', start));
+}
+
+/* ---- Shapes. */
+
+/* Facts that refuse a type that the shape still has. */
+static void specdec__schema_refuse(specdec__schema *s)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const struct specdec__keyword *key;
+
+        if (fact.kind != SPECDEC__KEY_NEVER)
+            continue;
+        key = specdec__schema_keyword(s, fact.node - 1);
+        if (key && key->types & s->types)
+            specdec__schema_fail(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
+                                 fact.more ? "its opposite is not supported" : "it is not supported");
+    }
+}
+
+/* A shape whose facts are complete: ways to write its values are added to the rule. */
+static void specdec__schema_shape(specdec__schema *s)
+{
+    uint32_t i, at;
+
+    if (++s->shapes > SPECDEC__SCHEMA_SHAPES) {
+        specdec__build_fail(s->b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        return;
+    }
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const int list = fact.kind == SPECDEC__KEY_ENUM;
+
+        if (!list && fact.kind != SPECDEC__KEY_CONST)
+            continue;
+        at = 0;
+        if (fact.more) { /* values that are not to be: of words the types say it, of the rest the rules below */
+            while (!list || specdec__schema_each(s, fact.node, &at)) {
+                const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
+
+                if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
+                    specdec__schema_fail(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
+                                         "the opposite of an array or object is not supported");
+                if (type <= SPECDEC__TYPE_TRUE)
+                    s->types &= ~type;
+                if (!list)
+                    break;
+            }
+            continue;
+        }
+        if (!list && specdec__schema_obeys(s, fact.node))
+            specdec__vector_push(s->b, &s->literals, fact.node);
+        while (list && specdec__schema_each(s, fact.node, &at) && !s->b->failed)
+            if (specdec__schema_obeys(s, at))
+                specdec__vector_push(s->b, &s->literals, at);
+        return;
+    }
+    specdec__schema_refuse(s);
+    s->simple |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
+    if (s->types & SPECDEC__TYPE_NUMBER && !s->b->failed)
+        specdec__schema_numbers(s);
+    if (s->types & SPECDEC__TYPE_STRING && !s->b->failed)
+        specdec__schema_strings(s);
+    if (s->types & SPECDEC__TYPE_ARRAY && !s->b->failed)
+        specdec__schema_arrays(s);
+    if (s->types & SPECDEC__TYPE_OBJECT && !s->b->failed)
+        specdec__schema_objects(s);
+}
+
+/* Takes types away that the facts exclude: objects with a member that is to be there and not to be there. */
+static void specdec__schema_prune(specdec__schema *s)
+{
+    uint32_t i, k;
+
+    if (!(s->types & SPECDEC__TYPE_OBJECT))
+        return;
+    for (i = 0; i < s->facts.count / 4 && specdec__build_works(s->b, 1); i++) {
+        const specdec__fact absent = specdec__schema_at(&s->facts, i);
+
+        for (k = 0; absent.kind == SPECDEC__FACT_ABSENT && k < s->facts.count / 4; k++) {
+            const specdec__fact fact = specdec__schema_at(&s->facts, k);
+            uint32_t at = 0;
+
+            if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
+                s->types &= ~SPECDEC__TYPE_OBJECT;
+            if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+                while (specdec__schema_each(s, fact.node, &at) && specdec__build_works(s->b, 1))
+                    if (specdec__json_equal(s, at, absent.node))
+                        s->types &= ~SPECDEC__TYPE_OBJECT;
+        }
+    }
+}
+
+/* Takes pending terms apart, then tries the options of each branch in turn. */
+static void specdec__schema_expand(specdec__schema *s)
+{
+    uint32_t i, facts, branches, seen, types;
+    specdec__fact branch;
+
+    for (i = 0; i < s->pending.count && s->types && !s->b->failed; i++)
+        specdec__schema_open(s, s->pending.data[i]);
+    s->pending.count = 0;
+    specdec__schema_prune(s);
+    if (!s->types || s->b->failed || !specdec__build_works(s->b, 16))
+        return;
+    if (s->branch_at == s->branches.count / 4) {
+        specdec__schema_shape(s);
+        return;
+    }
+    branch = specdec__schema_at(&s->branches, s->branch_at);
+    if (++s->depth > SPECDEC__SCHEMA_DEPTH) {
+        specdec__schema_fail(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in each other");
+        return;
+    }
+    s->branch_at++;
+    facts = s->facts.count;
+    branches = s->branches.count;
+    seen = s->seen.count;
+    types = s->types;
+    for (i = 0; !s->b->failed && specdec__schema_option(s, &branch, i); i++) {
+        specdec__schema_expand(s);
+        s->facts.count = facts;
+        s->branches.count = branches;
+        s->seen.count = seen;
+        s->pending.count = 0;
+        s->types = types;
+    }
+    s->facts.count = facts;
+    s->pending.count = 0;
+    s->types = types;
+    s->branch_at--;
+    s->depth--;
+}
+
+/* The rule of all listed values and words; 0: there are none. */
+static uint32_t specdec__schema_literals(specdec__schema *s)
+{
+    static const char *const words[] = {"null", "false", "true"};
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t i, rule;
+
+    for (i = 0; i < 3; i++)
+        if (s->simple >> i & 1)
+            specdec__tree_prepend(b, any, specdec__tree_text(b, (const unsigned char *)words[i], strlen(words[i])));
+    for (i = 0; i < s->literals.count && !b->failed; i++)
+        specdec__tree_prepend(b, any, specdec__literal_tree(s, s->literals.data[i]));
+    if (b->failed || !b->tree.data[any + SPECDEC__TREE_CHILD])
+        return 0;
+    rule = specdec__build_rule(b);
+    return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
+}
+
+/* Builds the rule of a conjunction. */
+static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
+{
+    specdec__build *b = s->b;
+    const uint32_t first = s->conjunctions.data[3 * conjunction], count = s->conjunctions.data[3 * conjunction + 1];
+    const uint32_t rule = s->conjunctions.data[3 * conjunction + 2];
+    uint32_t i, start;
+
+    s->facts.count = s->branches.count = s->pending.count = s->seen.count = 0;
+    s->branch_at = s->depth = s->shapes = s->simple = 0;
+    s->types = SPECDEC__TYPE_ALL;
+    s->literals.count = s->ways.count = 0;
+    for (i = 0; i < count; i++)
+        specdec__vector_push(b, &s->pending, s->terms.data[first + i]);
+    specdec__schema_expand(s);
+    if (b->failed)
+        return;
+    specdec__schema_way(s, specdec__schema_literals(s));
+    if (s->simple & SPECDEC__TYPE_STRING)
+        specdec__schema_way(s, b->quote);
+    if (s->simple & SPECDEC__TYPE_FRACTION)
+        specdec__schema_way(s, b->rules.data[s->number_rule]);
+    else if (s->simple & SPECDEC__TYPE_INTEGER)
+        specdec__schema_way(s, b->rules.data[s->integer_rule]);
+    if (b->failed)
+        return;
+    if (s->ways.count == 1) {
+        b->rules.data[rule] = s->ways.data[0];
+        return;
+    }
+    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN, 2 + 2 * s->ways.count);
+    for (i = 0; i < s->ways.count && !b->failed; i++) {
+        const uint32_t state = s->ways.data[i];
+        uint32_t called = state == b->quote ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
+                          : state == b->rules.data[s->integer_rule] ? s->integer_rule : specdec__build_rule(b);
+
+        if (b->failed)
+            return;
+        b->rules.data[called] = state;
+        b->words[start + 2 + 2 * i] = called;
+    }
+    if (b->failed)
+        return;
+    b->words[start + 1] = s->ways.count;
+    b->rules.data[rule] = start;
+}
+
+/* An error that has no keyword yet is that of a conjunction. */
+static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
+{
+    if (s->bad_key || s->bad_node || !s->conjunctions.data[3 * conjunction + 1])
+        return;
+    s->bad_node = s->terms.data[s->conjunctions.data[3 * conjunction]] >> 1;
+    s->bad_key = key;
+}
+
+/* Reads a schema and builds all its rules. text NULL: any value. */
+static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                    int compact)
+{
+    static const unsigned char anything[] = "true";
+    uint32_t i, root, term, from;
+    size_t nodes;
+
+    memset(s, 0, sizeof *s);
+    s->b = b;
+    s->free_space = !compact;
+    s->j.text = text ? text : anything;
+    s->j.size = text ? size : 4;
+    if (s->j.size < UINT32_MAX / 64)
+        specdec__json_read(&s->j);
+    nodes = s->j.count;
+    s->j.nodes = (specdec__json_node *)(void *)specdec__build_scratch(b, nodes * (sizeof *s->j.nodes / 4));
+    if (b->failed)
+        return;
+    s->j.room = nodes;
+    if (!specdec__json_read(&s->j)) {
+        b->at = s->j.at;
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
+        return;
+    }
+    i = specdec__schema_get(s, 0, "$schema");
+    if (i) {
+        const specdec__bytes raw = specdec__json_raw(&s->j, i);
+        size_t k;
+
+        for (k = 0; k + 8 < raw.size; k++)
+            s->old |= memcmp(raw.data + k, "draft-0", 7) == 0;
+    }
+    specdec__strings_begin(b, &s->body, &s->body_place);
+    s->number_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    s->integer_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)");
+    s->end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    from = b->ranges.count;
+    specdec__range_add(b, 9, 10);
+    specdec__range_add(b, 13, 13);
+    specdec__range_add(b, ' ', ' ');
+    s->space = specdec__tree_set(b, from);
+    term = 0;
+    root = specdec__schema_rule(s, &term, 1);
+    for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
+        specdec__schema_build(s, i);
+    if (b->failed) {
+        if (i && b->failed != SPECDEC_ERROR_MEMORY)
+            specdec__schema_blame(s, i - 1,
+                                  b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
+        return;
+    }
+    specdec__build_finish(b, root, s->free_space);
+    for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
+        if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
+            specdec__schema_blame(s, i, "anyOf, oneOf or not");
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/compile: constraints from all their sources, and the words of errors.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The whole text is one expression. */
+static void specdec__compile_regex(specdec__build *b, const unsigned char *text, size_t size)
+{
+    specdec__source s;
+    specdec__vector trees;
+    uint32_t rule, tree;
+
+    memset(&s, 0, sizeof s);
+    memset(&trees, 0, sizeof trees);
+    s.text = text;
+    s.size = size;
+    b->repeat_limit = 256;
+    rule = specdec__build_rule(b);
+    specdec__vector_push(b, &trees, 0);
+    tree = specdec__regex_parse(b, &s, &trees, 1);
+    if (b->failed)
+        return;
+    trees.data[rule] = tree;
+    specdec__build_rules(b, &trees);
+    if (!b->failed)
+        specdec__build_finish(b, rule, 0);
+}
+
+/* One of several texts, byte by byte. */
+static void specdec__compile_choices(specdec__build *b, const char *const *choices, int count)
+{
+    uint32_t start, any = UINT32_MAX, at, rule = specdec__build_rule(b);
+    specdec__dfa d;
+    int i;
+
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    for (i = 0; i < count && !b->failed; i++) {
+        size_t k;
+
+        for (at = start, k = strlen(choices[i]); k-- > 0 && !b->failed;)
+            at = specdec__nfa_add(b, SPECDEC__NFA_BYTE | (uint32_t)(unsigned char)choices[i][k] * 0x10100u, at, 0);
+        any = specdec__nfa_either(b, any, at);
+    }
+    if (b->failed || !specdec__dfa_build(b, &d, any))
+        return;
+    at = specdec__emit(b, &d, NULL, NULL);
+    if (b->failed)
+        return;
+    b->rules.data[rule] = at;
+    specdec__build_finish(b, rule, 0);
+}
+
+/* Says where a text is wrong. */
+static specdec_result specdec__compile_place(const specdec__build *b, const unsigned char *text, size_t size,
+                                             specdec_error *error)
+{
+    size_t i, line = 1, column = 1;
+
+    for (i = 0; i < b->at && i < size; i++) {
+        line += text[i] == '\n';
+        column = text[i] == '\n' ? 1 : column + ((text[i] & 0xc0) != 0x80);
+    }
+    return specdec__fail(error, (specdec_result)b->failed, "line %zu, column %zu: %s", line, column, b->why);
+}
+
+/* Says which keyword is wrong, and the path to its schema (RFC 6901). */
+static specdec_result specdec__compile_path(const specdec__schema *s, specdec_error *error)
+{
+    char path[160];
+    size_t used = 0;
+    uint32_t at = 0;
+    const specdec__build *b = s->b;
+
+    path[used++] = '#';
+    while (at < s->bad_node && used < sizeof path - 24) { /* down to the node, name by name */
+        uint32_t child = 0, number = 0;
+
+        while (specdec__schema_each(s, at, &child)) {
+            const uint32_t value = specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT ? child + 1 : child;
+
+            if (specdec__schema_node(s, value)->next > s->bad_node)
+                break;
+            number++;
+        }
+        if (!child)
+            break;
+        path[used++] = '/';
+        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
+            const specdec__bytes raw = specdec__json_raw(&s->j, child);
+            const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
+
+            memcpy(path + used, raw.data + 1, size);
+            used += size;
+            at = child + 1;
+        } else {
+            specdec__writer w = specdec__writer_to(path + used, 12);
+
+            specdec__write_number(&w, number, 0);
+            used += strlen(path + used);
+            at = child;
+        }
+    }
+    path[used] = 0;
+    return specdec__fail(error, (specdec_result)b->failed, "%s%s%s: %s", s->bad_key ? s->bad_key : "the schema",
+                         " at ", path, b->why);
+}
+
+/* Compiles; why it failed is in error. */
+static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
+                                                       void *memory, size_t bytes, specdec_error *error)
+{
+    const unsigned char *text = (const unsigned char *)source->text;
+    const size_t size = !text ? 0 : source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
+    specdec__schema *s = NULL;
+
+    if (specdec__build_begin(b, memory, bytes)) {
+        switch (source->kind) {
+        case SPECDEC_CONSTRAINT_GBNF: specdec__gbnf_build(b, text, size); break;
+        case SPECDEC_CONSTRAINT_REGEX: specdec__compile_regex(b, text, size); break;
+        case SPECDEC_CONSTRAINT_CHOICES: specdec__compile_choices(b, source->choices, source->choice_count); break;
+        default:
+            s = (specdec__schema *)(void *)specdec__build_scratch(b, sizeof *s / 4 + 1);
+            if (s)
+                specdec__schema_compile(s, b, source->kind == SPECDEC_CONSTRAINT_SCHEMA ? text : NULL, size,
+                                        source->compact);
+        }
+    }
+    if (!b->failed)
+        return SPECDEC_OK;
+    if (b->failed == SPECDEC_ERROR_MEMORY)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes are too few to compile this in", bytes);
+    if (s && s->bad_key)
+        return specdec__compile_path(s, error);
+    if (s && (b->at || !s->j.nodes || s->j.failed))
+        return specdec__compile_place(b, text, size, error);
+    if (s && s->bad_node)
+        return specdec__compile_path(s, error);
+    if (text && b->at)
+        return specdec__compile_place(b, text, size, error);
+    return specdec__fail(error, (specdec_result)b->failed, "%s", b->why);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and what masks prepare for the inside of strings.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__TRIE_LONGEST 255 /* bytes of a token; longer ones are never allowed */
+
+/* A node, in the order of a walk: a node's children are behind it, up to next. Tokens (entries of a list) below a node
+   begin at first, those that end in it come first. */
+typedef struct specdec__trie_node {
+    uint32_t next_byte; /* next << 8 | byte */
+    uint32_t first_kinds; /* first << 8 | kinds of bytes below the node */
+} specdec__trie_node;
+
+/* A tree over the ends of tokens, from a place of each on. */
+typedef struct specdec__trie_tree {
+    specdec__trie_node *nodes; /* (count + 1) the first has no byte, the last one is behind the tree */
+    unsigned char *heights;    /* (count + 1) bytes of the longest way down from each */
+    uint32_t *tokens;          /* (entries) in order of their bytes */
+    uint32_t count, entries;
+} specdec__trie_tree;
+
+struct specdec_token_trie {
+    const specdec__vocab *vocab;
+    uint32_t words;            /* of a mask */
+    unsigned char *text;       /* bytes of all tokens */
+    uint32_t *at;              /* (tokens + 1) */
+    specdec__trie_tree all;    /* all tokens, as a whole */
+    specdec__trie_tree rest;   /* those with characters that need escapes, from the first of these on */
+    uint32_t *plain;           /* (words) tokens of characters that need none, only; */
+    uint32_t *brief;           /* (words) of these, those of at most SPECDEC__LIVE_BYTES bytes */
+    uint32_t *by_length;       /* (plain_count) these, in order of their characters */
+    uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* first with so many characters */
+    uint32_t plain_count, rest_longest; /* bytes of the longest entry of `rest` */
+    unsigned char *characters; /* (tokens) plain ones in front of the first that is not */
+    unsigned char lengths[SPECDEC__TRIE_LONGEST + 1]; /* which numbers of these tokens in `rest` have */
+    /* while it is made: */
+    const unsigned char *from; /* (tokens) byte at which the tree's entry begins */
+};
+
+/* Bytes of whole plain characters at a place of a text: the size of one, 0: there is none. */
+static size_t specdec__trie_plain(const unsigned char *text, size_t size)
+{
+    const int length = size ? specdec__text_sequence(text, size) : 0;
+
+    return length <= 0 || text[0] < 0x20 || text[0] == '"' || text[0] == '\\' ? 0 : (size_t)length;
+}
+
+/* Does the entry of token a come before that of token c? */
+static int specdec__trie_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
+{
+    const unsigned char *x = t->text + t->at[a] + t->from[a], *y = t->text + t->at[c] + t->from[c];
+    const size_t m = t->at[a + 1] - t->at[a] - t->from[a], n = t->at[c + 1] - t->at[c] - t->from[c];
+    const int order = memcmp(x, y, m < n ? m : n);
+
+    return order ? order < 0 : m != n ? m < n : a < c;
+}
+
+SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_before)
+
+static void specdec__trie_sort(specdec_token_trie *t, uint32_t *tokens, uint32_t count)
+{
+    uint32_t i;
+
+    for (i = count / 2; i-- > 0;)
+        specdec__trie_sink(tokens, t, (int)count, (int)i);
+    while (count > 1) {
+        const uint32_t last = tokens[0];
+
+        tokens[0] = tokens[--count];
+        tokens[count] = last;
+        specdec__trie_sink(tokens, t, (int)count, 0);
+    }
+}
+
+/* The bytes of an entry. */
+static specdec__bytes specdec__trie_entry(const specdec_token_trie *t, uint32_t token)
+{
+    specdec__bytes out;
+
+    out.data = t->text + t->at[token] + t->from[token];
+    out.size = t->at[token + 1] - t->at[token] - t->from[token];
+    return out;
+}
+
+/* Nodes of a tree, or (fill) the nodes themselves, with their ends. */
+static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
+{
+    uint32_t path[SPECDEC__TRIE_LONGEST + 1], count = 1, i;
+    size_t depth = 0, k;
+
+    path[0] = 0;
+    if (fill)
+        tree->nodes[0].next_byte = tree->nodes[0].first_kinds = 0;
+    for (i = 0; i < tree->entries; i++) {
+        const specdec__bytes entry = specdec__trie_entry(t, tree->tokens[i]);
+
+        k = 0;
+        if (i) {
+            const specdec__bytes last = specdec__trie_entry(t, tree->tokens[i - 1]);
+
+            while (k < depth && k < entry.size && entry.data[k] == last.data[k])
+                k++;
+        }
+        for (; fill && depth > k; depth--)
+            tree->nodes[path[depth]].next_byte |= count << 8;
+        for (depth = k; depth < entry.size; count++) {
+            path[++depth] = count;
+            if (fill) {
+                tree->nodes[count].next_byte = entry.data[depth - 1];
+                tree->nodes[count].first_kinds = i << 8;
+            }
+        }
+    }
+    for (; fill && depth; depth--)
+        tree->nodes[path[depth]].next_byte |= count << 8;
+    if (fill) {
+        tree->nodes[0].next_byte |= count << 8;
+        tree->nodes[count].next_byte = (count + 1) << 8;
+        tree->nodes[count].first_kinds = tree->entries << 8;
+    }
+    return count;
+}
+
+/* Kinds of the bytes behind each place of an entry: kinds[0] of all of them. Places inside a character have
+   KIND_OTHER. */
+static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
+{
+    size_t at = 0, i;
+
+    kinds[entry.size] = 0;
+    while (at < entry.size) { /* first what stands at each place */
+        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+        const size_t size = length > 1 ? (size_t)length : 1;
+
+        kinds[at] = (unsigned char)(length > 1 ? SPECDEC__KIND_WIDE : length < 1 ? SPECDEC__KIND_OTHER
+                                                                                 : specdec__byte_kind(entry.data[at]));
+        for (i = 1; i < size; i++)
+            kinds[at + i] = 0;
+        at += size;
+    }
+    for (i = entry.size; i-- > 0;)
+        kinds[i] |= kinds[i + 1];
+    for (at = 0; at < entry.size;) {
+        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+
+        for (i = 1; length > 1 && i < (size_t)length; i++)
+            kinds[at + i] |= SPECDEC__KIND_OTHER;
+        at += length > 1 ? (size_t)length : 1;
+    }
+}
+
+/* Notes of all nodes what stands below them. */
+static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *tree)
+{
+    uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
+    unsigned char kinds[SPECDEC__TRIE_LONGEST + 2];
+
+    memset(tree->heights, 0, tree->count + 1);
+    path[0] = 0;
+    for (i = 0; i < tree->count; i++) {
+        uint32_t entry, end, k;
+
+        while (depth && i >= tree->nodes[path[depth]].next_byte >> 8)
+            depth--;
+        if (i)
+            path[++depth] = i;
+        end = tree->nodes[i + 1].first_kinds >> 8;
+        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* those that end here */
+            const specdec__bytes bytes = specdec__trie_entry(t, tree->tokens[entry]);
+
+            if (bytes.size != depth)
+                break;
+            specdec__trie_suffixes(bytes, kinds);
+            for (k = 0; k <= depth; k++) {
+                tree->nodes[path[k]].first_kinds |= kinds[k];
+                if (tree->heights[path[k]] < depth - k)
+                    tree->heights[path[k]] = (unsigned char)(depth - k);
+            }
+        }
+    }
+}
+
+/* Where the arrays lie; sizes of trees are known once they have been counted. */
+static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, size_t bytes, uint32_t tokens)
+{
+    t->at = (uint32_t *)specdec__arena_reserve(arena, (size_t)tokens + 1, 4, 8);
+    t->text = (unsigned char *)specdec__arena_reserve(arena, bytes + 1, 1, 8);
+    t->characters = (unsigned char *)specdec__arena_reserve(arena, 2 * (size_t)tokens, 1, 8);
+    t->all.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
+    t->rest.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
+    t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
+    t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
+    t->brief = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
+    /* A node for every byte, at most, in each tree; what the first leaves is the second one's. */
+    t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
+    t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
+}
+
+/* Bytes of all tokens that are not too long; text NULL: they are only counted. */
+static size_t specdec__trie_read(const specdec__vocab *v, unsigned char *text, uint32_t *at)
+{
+    size_t sum = 0, size;
+    uint32_t id;
+
+    for (id = 0; id < v->count; id++) {
+        if (at)
+            at[id] = (uint32_t)sum;
+        if (specdec__token_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
+            continue;
+        if (size > SPECDEC__TRIE_LONGEST)
+            continue;
+        if (text)
+            specdec__token_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
+        sum += size;
+    }
+    if (at)
+        at[v->count] = (uint32_t)sum;
+    return sum;
+}
+
+/* Sorts tokens by what is plain in them. */
+static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
+{
+    uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
+
+    memset(count, 0, sizeof count);
+    memset(t->plain, 0, (size_t)t->words * 4);
+    memset(t->brief, 0, (size_t)t->words * 4);
+    for (id = 0; id < t->vocab->count; id++) {
+        const unsigned char *text = t->text + t->at[id];
+        const size_t size = t->at[id + 1] - t->at[id];
+        size_t at = 0, characters = 0, one;
+
+        while (at < size && (one = specdec__trie_plain(text + at, size - at)) != 0) {
+            at += one;
+            characters++;
+        }
+        from[id] = (unsigned char)at;
+        t->characters[id] = (unsigned char)characters;
+        if (!size)
+            continue;
+        t->all.tokens[t->all.entries++] = id;
+        if (at == size) {
+            t->plain[id / 32] |= 1u << id % 32;
+            if (size <= SPECDEC__LIVE_BYTES)
+                t->brief[id / 32] |= 1u << id % 32;
+            count[characters]++;
+            t->plain_count++;
+        } else if (text[at] >= 0x20) { /* control characters never stand in a string */
+            t->rest.tokens[t->rest.entries++] = id;
+            t->lengths[characters] = 1;
+            t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
+        }
+    }
+    for (i = 0; i <= SPECDEC__TRIE_LONGEST; i++) {
+        t->length_at[i + 1] = t->length_at[i] + count[i];
+        count[i] = t->length_at[i];
+    }
+    for (id = 0; id < t->vocab->count; id++)
+        if (t->plain[id / 32] >> id % 32 & 1)
+            t->by_length[count[t->characters[id]]++] = id;
+}
+
+/* Makes the trees. arena: counts, or has the memory. */
+static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
+{
+    unsigned char *from;
+
+    memset(t, 0, sizeof *t);
+    t->vocab = v;
+    t->words = (v->count + 31) / 32;
+    specdec__trie_layout(t, arena, specdec__trie_read(v, NULL, NULL), v->count);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return;
+    specdec__trie_read(v, t->text, t->at);
+    from = t->characters + v->count;
+    specdec__trie_kinds(t, from);
+    t->from = from;
+    specdec__trie_sort(t, t->rest.tokens, t->rest.entries);
+    t->rest.nodes = t->all.nodes; /* until that is built */
+    t->rest.count = specdec__trie_nodes(t, &t->rest, 0);
+    memset(from, 0, v->count);
+    specdec__trie_sort(t, t->all.tokens, t->all.entries);
+    t->all.count = specdec__trie_nodes(t, &t->all, 1);
+    specdec__trie_mark(t, &t->all);
+    t->rest.nodes = t->all.nodes + t->all.count + 1;
+    t->rest.heights = t->all.heights + t->all.count + 1;
+    {
+        uint32_t id;
+
+        for (id = 0; id < v->count; id++) { /* again, as it was cleared */
+            size_t at = 0, i, size = t->at[id + 1] - t->at[id];
+
+            for (i = 0; i < t->characters[id]; i++)
+                at += specdec__trie_plain(t->text + t->at[id] + at, size - at);
+            from[id] = (unsigned char)at;
+        }
+    }
+    specdec__trie_nodes(t, &t->rest, 1);
+    specdec__trie_mark(t, &t->rest);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/mask: which tokens may follow: a walk over the tree of tokens with the threads of a text.
+ * ================================================================================================================== */
+
+enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_FRESH = 512, SPECDEC__MASK_ALONE = 8 };
+
+/* A node on the way down the tree: its threads, how many nodes the stack had, and where its children end. */
+typedef struct specdec__mask_level {
+    uint32_t end;
+    uint16_t from, count, fresh;
+    unsigned char set, clean; /* set: there is one of bytes that its children may have; clean: all bytes are plain */
+} specdec__mask_level;
+
+/* The memory of a call. */
+typedef struct specdec__mask_walk {
+    specdec__machine m;
+    const specdec_constraint_state *state;
+    const specdec_token_trie *trie;
+    const specdec__trie_tree *tree;
+    uint32_t *mask;
+    uint32_t low, high;   /* plain characters in front of an entry that count */
+    uint32_t threads_most; /* of a step */
+    uint32_t brief;        /* plain tokens of so many bytes were added beforehand */
+    uint32_t sets[4][8];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__thread threads[SPECDEC__MASK_THREADS];
+    specdec__stack_node fresh[SPECDEC__MASK_FRESH];
+    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
+    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the way down */
+    unsigned char live[SPECDEC__STACK_NODES + SPECDEC__MASK_FRESH];
+} specdec__mask_walk;
+
+#define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
+
+/* Adds the bytes that threads may read to a set. */
+static void specdec__machine_next(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t set[8])
+{
+    uint32_t i, j;
+
+    m->item_count = 0;
+    m->fresh_from = m->fresh_count;
+    for (i = 0; i < count; i++)
+        specdec__machine_visit(m, threads[i].state, threads[i].node);
+    for (i = 0; i < m->item_count; i++) {
+        const specdec__thread at = m->items[i];
+        const uint32_t *record = m->words + at.state;
+
+        switch (SPECDEC__VERTEX_KIND(record[0])) {
+        case SPECDEC__VERTEX_PLAIN:
+            specdec__vertex_first(m, at.state, set);
+            if (record[0] & SPECDEC__VERTEX_FINAL)
+                specdec__machine_return(m, at.node);
+            break;
+        case SPECDEC__VERTEX_KEY: specdec__vertex_first(m, at.state, set); break;
+        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
+        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        default:
+            for (j = 0; j < 128; j++)
+                if (j == '"' || j == '}' || j == ',' || j == ']' || (m->constraint->free_space && (j == ' ' || j == 9 ||
+                                                                                            j == 10 || j == 13)))
+                    set[j >> 5] |= 1u << (j & 31);
+            if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY ||
+                SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_BEFORE_ITEM) {
+                const uint32_t items = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY
+                                           ? 0 : specdec__machine_node(m, at.node)->counter;
+                const uint32_t rule = specdec__array_rule(m->words + record[1], items);
+
+                for (j = 0; j < 8 && rule != UINT32_MAX; j++)
+                    set[j] |= m->rules[rule].first[j];
+            }
+        }
+    }
+    m->fresh_count = m->fresh_from;
+}
+
+/* Do these bytes follow? Reads them from a copy of the state. */
+static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
+                                                   const unsigned char *bytes, size_t count)
+{
+    specdec_constraint_state copy = *state;
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        if (!specdec__vertex_advance(c, &copy, bytes[i]))
+            return 0;
+    return 1;
+}
+
+/* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
+static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
+{
+    uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
+
+    for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
+        const uint32_t token = w->tree->tokens[entry], at = w->trie->at[token];
+
+        if (specdec__vertex_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
+            SPECDEC__MASK_SET(w->mask, token);
+    }
+}
+
+/* Entries [from, to) are allowed. */
+SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uint32_t to)
+{
+    for (; from < to; from++) {
+        const uint32_t token = w->tree->tokens[from];
+
+        if (w->tree == &w->trie->all || (w->trie->characters[token] >= w->low && w->trie->characters[token] <= w->high))
+            SPECDEC__MASK_SET(w->mask, token);
+    }
+}
+
+/* Is a thread where bytes of these kinds may follow, as many as height says, whatever they are? */
+SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specdec__thread *at, uint32_t kinds,
+                                       uint32_t height)
+{
+    const uint32_t *record = w->m.words + at->state;
+
+    if (record[0] & SPECDEC__VERTEX_STRING)
+        return !(kinds & SPECDEC__KIND_OTHER);
+    if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN)
+        return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
+    if (!(record[0] & SPECDEC__VERTEX_STRINGS) || SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_AFTER_REPEAT)
+        return 0;
+    return !(kinds & SPECDEC__KIND_OTHER) &&
+           (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
+}
+
+/* A plain character in a string that is counted: one more, as what the machine would do. */
+static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state;
+    const specdec__stack_node node = *specdec__machine_node(m, at->node);
+
+    if (node.counter >= record[3])
+        return 0;
+    m->fresh_from = m->fresh_count;
+    m->out->state = at->state;
+    m->out->node = specdec__machine_push(m, node.back, record[3] == UINT32_MAX && node.counter >= record[2]
+                                                           ? node.counter : node.counter + 1, node.parent);
+    return 1;
+}
+
+/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX:
+   there is no memory. */
+SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
+{
+    const specdec__thread *threads = w->threads + level->from;
+    specdec__machine *m = &w->m;
+
+    m->out = w->threads + level->from + level->count;
+    if (level->count == 1) {
+        const uint32_t *record = m->words + threads->state;
+
+        if (specdec__vertex_alone(record)) {
+            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+
+            if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__VERTEX_NEED(m->words[edge[1]]) >
+                             SPECDEC__STACK_HEIGHT)
+                return 0;
+            if (!threads->node || !specdec__vertex_over(m->words + edge[1])) {
+                m->out->state = edge[1];
+                m->out->node = threads->node;
+                return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
+            }
+        }
+    }
+    if (level->from + level->count + SPECDEC__THREADS > SPECDEC__MASK_THREADS ||
+        m->fresh_count + SPECDEC__STACK_NEW > SPECDEC__MASK_FRESH)
+        return UINT32_MAX;
+    if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+        m->words[threads->state] & SPECDEC__VERTEX_STRINGS &&
+        SPECDEC__VERTEX_KIND(m->words[threads->state]) == SPECDEC__VERTEX_AFTER_REPEAT &&
+        m->old_count + m->fresh_count < SPECDEC__STACK_NODES)
+        return specdec__mask_character(w, threads);
+    specdec__machine_step(m, threads, level->count, byte);
+    if (m->old_count + m->fresh_count > SPECDEC__STACK_NODES)
+        specdec__machine_fit(m, w->live);
+    w->threads_most = m->out_count > w->threads_most ? m->out_count : w->threads_most;
+    return m->out_count;
+}
+
+/* Walks a node's children, from the first one to what follows them, with the threads of level 0. */
+static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
+{
+    const specdec__trie_node *nodes = tree->nodes;
+    specdec__mask_level *level = w->levels;
+    uint32_t depth = 0;
+
+    w->tree = tree;
+    level->end = end;
+    level->fresh = (uint16_t)w->m.fresh_count;
+    level->set = level->clean = 1;
+    memset(w->sets[0], 0, sizeof w->sets[0]);
+    specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[0]);
+    for (;;) {
+        uint32_t byte, next, count, first, k;
+
+        while (i >= level->end) {
+            if (!depth)
+                return;
+            level = &w->levels[--depth];
+        }
+        byte = nodes[i].next_byte & 255;
+        next = nodes[i].next_byte >> 8;
+        first = nodes[i].first_kinds >> 8;
+        if (level->set && !(w->sets[depth][byte >> 5] >> (byte & 31) & 1)) {
+            i = next;
+            continue;
+        }
+        w->m.fresh_count = level->fresh;
+        if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+            w->m.words[w->threads[level->from].state] & SPECDEC__VERTEX_STRING) {
+            w->threads[level->from + 1] = w->threads[level->from];
+            count = 1;
+        } else {
+            count = specdec__mask_step(w, level, byte);
+        }
+        if (count == UINT32_MAX) {
+            specdec__mask_slowly(w, i, next);
+            i = next;
+            continue;
+        }
+        if (!count) {
+            i = next;
+            continue;
+        }
+        for (k = 0; k < count && k < 4; k++)
+            if (specdec__mask_free(w, w->threads + level->from + level->count + k, nodes[i].first_kinds & 255,
+                                   tree->heights[i]))
+                break;
+        if (k < count && k < 4) {
+            const uint32_t *record = w->m.words + w->threads[level->from + level->count + k].state;
+
+            /* What is brief was added beforehand; a state where nothing is live is inside a character. */
+            if (depth + 1 + tree->heights[i] > w->brief || !level->clean || !SPECDEC__LIVE(record[0]) ||
+                (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
+                specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
+            i = next;
+            continue;
+        }
+        specdec__mask_add(w, first, next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
+        if (next == i + 1) {
+            i = next;
+            continue;
+        }
+        w->levels[depth + 1].from = (uint16_t)(level->from + level->count);
+        w->levels[depth + 1].clean = level->clean && (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
+        level = &w->levels[++depth];
+        level->count = (uint16_t)count;
+        level->fresh = (uint16_t)w->m.fresh_count;
+        level->end = next;
+        level->set = 0;
+        if (depth < 4 && next - i > 64) {
+            level->set = 1;
+            memset(w->sets[depth], 0, sizeof w->sets[depth]);
+            if (w->m.fresh_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_FRESH)
+                specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[depth]);
+            else
+                level->set = 0;
+        }
+        i++;
+    }
+}
+
+/* Tokens of so many plain characters at most. */
+static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
+{
+    const specdec_token_trie *t = w->trie;
+    uint32_t i;
+
+    if (most >= SPECDEC__TRIE_LONGEST) {
+        for (i = 0; i < t->words; i++)
+            w->mask[i] |= t->plain[i];
+        return;
+    }
+    for (i = 0; i < t->length_at[most + 1]; i++)
+        SPECDEC__MASK_SET(w->mask, t->by_length[i]);
+}
+
+/* The mask of a thread inside a string that has limits: entries are grouped by the characters in front of them that
+   lead to the same. In front of the first character the stack is made as that one would make it. */
+static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN;
+    const uint32_t after = begins ? m->words[m->rules[call[0]].start + 4] : at->state;
+    const uint32_t least = m->words[after + 2], most = m->words[after + 3];
+    uint32_t p, last = 0, done = 0, parent;
+
+    m->fresh_count = m->fresh_from = 0;
+    if (begins) {
+        parent = specdec__machine_push(m, call[1], 0, at->node);
+        if (parent == UINT32_MAX)
+            return;
+    } else {
+        parent = w->state->node[at->node].parent;
+        done = w->state->node[at->node].counter;
+    }
+    specdec__mask_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
+    for (p = 0; p <= SPECDEC__TRIE_LONGEST && (most == UINT32_MAX || done + p <= most); p = last + 1) {
+        uint32_t any = w->trie->lengths[p];
+
+        last = p;
+        if (done + p >= least &&
+            (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
+            last = SPECDEC__TRIE_LONGEST; /* no limit is near, whatever comes */
+            any = 1;
+        } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
+            last = most - done - w->trie->rest_longest - 1;
+            any = 1;
+        }
+        if (!any)
+            continue;
+        w->low = p;
+        w->high = last;
+        m->fresh_count = m->fresh_from = begins ? 1 : 0;
+        w->threads[0].state = after;
+        w->threads[0].node = specdec__machine_push(m, after, most == UINT32_MAX && done + p > least
+                                                                 ? (done > least ? done : least) : done + p, parent);
+        if (w->threads[0].node == UINT32_MAX)
+            return;
+        w->levels[0].from = 0;
+        w->levels[0].count = 1;
+        specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
+    }
+    m->fresh_count = 0;
+}
+
+/* Walks a tree with these threads. */
+static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread *threads, uint32_t count,
+                                    const specdec__trie_tree *tree)
+{
+    w->low = 0;
+    w->high = SPECDEC__TRIE_LONGEST;
+    w->m.fresh_count = 0;
+    w->levels[0].from = 0;
+    w->levels[0].count = (uint16_t)count;
+    memcpy(w->threads, threads, count * sizeof *threads);
+    specdec__mask_down(w, tree, 1, tree->count);
+}
+
+/* May keys that are not listed follow a KEY state, as in any string? */
+static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thread *at)
+{
+    const specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state, *object = m->words + record[1];
+
+    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_KEY && record[3] &&
+           m->words[record[3]] & SPECDEC__VERTEX_STRING &&
+           SPECDEC__VERTEX_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__VERTEX_SET &&
+           specdec__object_takes_other(m, object, specdec__machine_node(m, at->node)->counter,
+                                       specdec__machine_height(m, at->node));
+}
+
+/* Tokens below a node, and those that end in it, anew: threads[0] is in front of its byte. */
+static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
+{
+    const specdec__trie_tree *tree = &w->trie->all;
+    const uint32_t next = tree->nodes[node].next_byte >> 8, first = tree->nodes[node].first_kinds >> 8;
+    uint32_t entry, count;
+
+    w->tree = tree;
+    for (entry = first; entry < tree->nodes[next].first_kinds >> 8; entry++)
+        w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
+    w->m.fresh_count = 0;
+    w->levels[0].from = 0;
+    w->levels[0].count = 1;
+    count = specdec__mask_step(w, &w->levels[0], tree->nodes[node].next_byte & 255);
+    if (!count)
+        return;
+    memmove(w->threads, w->threads + 1, count * sizeof *w->threads);
+    w->levels[0].count = (uint16_t)count;
+    specdec__mask_add(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_kinds >> 8);
+    if (next > node + 1)
+        specdec__mask_down(w, tree, node + 1, next);
+}
+
+/* The mask of a thread at a key, where others than those that are listed may come, too: that of a string that is such a
+   key, and anew what follows the tree of those that are listed. */
+static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
+{
+    specdec__machine *m = &w->m;
+    const uint32_t *record = m->words + at->state;
+    const specdec__trie_node *nodes = w->trie->all.nodes;
+    uint32_t i = 1, depth = 0, end = w->trie->all.count;
+
+    specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
+    w->low = 0;
+    w->high = SPECDEC__TRIE_LONGEST;
+    m->fresh_count = m->fresh_from = 0;
+    w->threads[0].state = record[3];
+    w->threads[0].node = specdec__machine_push(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
+    w->levels[0].from = 0;
+    w->levels[0].count = 1;
+    specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
+    w->keys[0] = at->state;
+    w->ends[0] = end;
+    for (;;) { /* along the tree of keys */
+        const uint32_t *edge;
+
+        while (i >= w->ends[depth]) {
+            if (!depth)
+                return;
+            depth--;
+        }
+        record = m->words + w->keys[depth];
+        end = nodes[i].next_byte >> 8;
+        edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), nodes[i].next_byte & 255);
+        if (edge && SPECDEC__VERTEX_KIND(m->words[edge[1]]) == SPECDEC__VERTEX_KEY && end > i + 1 &&
+            specdec__object_has_key(m, edge[1], at->node)) {
+            w->keys[++depth] = edge[1]; /* tokens that end here may follow, as for any string */
+            w->ends[depth] = end;
+            i++;
+            continue;
+        }
+        if (edge) {
+            w->threads[0].state = w->keys[depth];
+            w->threads[0].node = at->node;
+            specdec__mask_again(w, i);
+        }
+        i = end;
+    }
+}
+
+/* All tokens that may follow, but for those that end a text. Threads inside of strings are walked alone: none may be
+   dropped where they are walked together, else that is done. */
+static void specdec__mask_fill(specdec__mask_walk *w)
+{
+    const specdec_constraint_state *state = w->state;
+    specdec__thread others[SPECDEC__THREADS];
+    uint32_t i, count = 0, sum = 0, key = UINT32_MAX;
+
+    if (state->threads <= SPECDEC__MASK_ALONE) {
+        for (i = 0; i < state->threads && key == UINT32_MAX; i++)
+            if (specdec__mask_any_key(w, &state->thread[i]))
+                key = i;
+        w->threads_most = 1;
+        if (key != UINT32_MAX) { /* first, as it takes tokens away, too */
+            specdec__mask_key(w, &state->thread[key]);
+            sum += w->threads_most;
+        }
+        for (i = 0; i < state->threads; i++) {
+            const specdec__thread *at = &state->thread[i];
+            const uint32_t header = w->m.words[at->state];
+
+            if (i == key)
+                continue;
+            w->threads_most = 1;
+            if (header & SPECDEC__VERTEX_STRING) {
+                specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
+                specdec__mask_walk_with(w, at, 1, &w->trie->rest);
+            } else if (header & SPECDEC__VERTEX_STRINGS && SPECDEC__VERTEX_KIND(header) != SPECDEC__VERTEX_REPEAT) {
+                specdec__mask_counted(w, at);
+            } else if (SPECDEC__VERTEX_KIND(header) == SPECDEC__VERTEX_PLAIN &&
+                       SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
+                uint32_t k;
+
+                for (k = 0; k < w->trie->words; k++)
+                    w->mask[k] |= w->trie->brief[k];
+                w->brief = SPECDEC__LIVE_BYTES;
+                specdec__mask_walk_with(w, at, 1, &w->trie->all);
+                w->brief = 0;
+            } else {
+                others[count++] = *at;
+                continue;
+            }
+            sum += w->threads_most;
+        }
+        w->threads_most = 1;
+        if (count)
+            specdec__mask_walk_with(w, others, count, &w->trie->all);
+        sum += w->threads_most;
+        if (!w->m.dropped && sum <= SPECDEC__THREADS)
+            return;
+    }
+    memset(w->mask, 0, (size_t)w->trie->words * 4);
+    specdec__mask_walk_with(w, state->thread, state->threads, &w->trie->all);
+}
+
+/* The mask of a state. memory: sizeof(specdec__mask_walk) */
+static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
+                                               const specdec_token_trie *trie, uint32_t *mask, void *memory)
+{
+    specdec__mask_walk *w = (specdec__mask_walk *)memory;
+    const specdec__vocab *v = trie->vocab;
+    const int complete = specdec__vertex_complete(c, state);
+    int i;
+
+    specdec__machine_begin(&w->m, c, state);
+    w->m.fresh = w->fresh;
+    w->m.fresh_room = SPECDEC__MASK_FRESH;
+    w->m.items = w->items;
+    w->state = state;
+    w->trie = trie;
+    w->mask = mask;
+    w->brief = 0;
+    memset(mask, 0, (size_t)trie->words * 4);
+    specdec__mask_fill(w);
+    for (i = 0; i < v->end_count; i++) {
+        const uint32_t token = (uint32_t)v->ends[i];
+
+        mask[token / 32] &= ~(1u << token % 32);
+        if (complete)
+            SPECDEC__MASK_SET(mask, token);
+    }
+}
 
 /* =====================================================================================================================
  * >>model/mixing: the kinds of recurrent layers as rows of a table, and the sizes of a model's.
@@ -39288,6 +46448,347 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
 }
 
 SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/api_constraint: bodies of the API: constraints and masks, without an engine.
+ * ================================================================================================================== */
+
+#if SPECDEC__CONSTRAINTS
+SPECDEC__FOR_SIZE
+
+/* Is a source such that it can be compiled? *size: bytes of its texts. */
+static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
+                                                specdec_error *error)
+{
+    int i;
+
+    *size = 0;
+    if (source->kind < 0 || source->kind >= SPECDEC_CONSTRAINT_KINDS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no constraint of kind %d", (int)source->kind);
+    if (source->kind == SPECDEC_CONSTRAINT_CHOICES) {
+        if (!source->choices || source->choice_count < 1)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is nothing to choose from");
+        for (i = 0; i < source->choice_count; i++) {
+            if (!source->choices[i])
+                return specdec__is_missing(error);
+            *size = specdec__size_add(*size, strlen(source->choices[i]));
+        }
+    } else if (source->kind != SPECDEC_CONSTRAINT_JSON) {
+        if (!source->text)
+            return specdec__is_missing(error);
+        *size = source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
+    }
+    if (*size > 1u << 26)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", *size);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_constraint_needed(const specdec_constraint_source *source, size_t *bytes, specdec_error *error)
+{
+    specdec_result result;
+    size_t size;
+
+    if (!source || !bytes)
+        return specdec__is_missing(error);
+    result = specdec__constraint_check(source, &size, error);
+    if (!result)
+        *bytes = ((size_t)16 << 20) + 400 * size;
+    return result;
+}
+
+specdec_result specdec_constraint_init(const specdec_constraint **constraint, const specdec_constraint_source *source,
+                                       void *memory, size_t bytes, specdec_error *error)
+{
+    specdec_result result;
+    specdec__build *b;
+    unsigned char *base = (unsigned char *)memory;
+    size_t size, skip;
+
+    if (!constraint)
+        return specdec__is_missing(error);
+    *constraint = NULL;
+    if (!source || !memory)
+        return specdec__is_missing(error);
+    result = specdec__constraint_check(source, &size, error);
+    if (result)
+        return result;
+    skip = (size_t)(-(uintptr_t)base & 7);
+    size = sizeof *b + skip + 8;
+    if (bytes < size)
+        return specdec__too_small(bytes, size, error);
+    bytes = (bytes - size) & ~(size_t)7;
+    b = (specdec__build *)(void *)(base + skip + bytes); /* at the end, as all else that is not kept */
+    result = specdec__compile(b, source, base + skip, bytes, error);
+    if (!result)
+        *constraint = (const specdec_constraint *)(const void *)(base + skip);
+    return result;
+}
+
+size_t specdec_constraint_bytes(const specdec_constraint *constraint) { return constraint ? constraint->bytes : 0; }
+
+uint64_t specdec_constraint_hash(const specdec_constraint *constraint) { return constraint ? constraint->hash : 0; }
+
+size_t specdec_constraint_state_bytes(const specdec_constraint *constraint)
+{
+    return constraint ? sizeof(specdec_constraint_state) : 0;
+}
+
+specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory, size_t bytes)
+{
+    if (!constraint || !memory || bytes < sizeof(specdec_constraint_state) || (uintptr_t)memory & 3)
+        return NULL;
+    specdec__vertex_begin(constraint, (specdec_constraint_state *)memory);
+    return (specdec_constraint_state *)memory;
+}
+
+size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_constraint_state *state,
+                                  const void *bytes, size_t count)
+{
+    size_t i = 0;
+
+    while (constraint && state && bytes && i < count &&
+           specdec__vertex_advance(constraint, state, ((const unsigned char *)bytes)[i]))
+        i++;
+    return i;
+}
+
+int specdec_constraint_allows(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                              const void *bytes, size_t count)
+{
+    return constraint && state && (bytes || !count) &&
+           specdec__vertex_allows(constraint, state, (const unsigned char *)bytes, count);
+}
+
+int specdec_constraint_complete(const specdec_constraint *constraint, const specdec_constraint_state *state)
+{
+    return constraint && state && specdec__vertex_complete(constraint, state);
+}
+
+/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
+static SPECDEC__NOINLINE void specdec__constraint_first(const specdec_constraint *constraint,
+                                                        const specdec_constraint_state *state, uint32_t mask[8])
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+
+    specdec__machine_begin(&m, constraint, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.items = items;
+    memset(mask, 0, 8 * sizeof *mask);
+    specdec__machine_next(&m, state->thread, state->threads, mask);
+}
+
+int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                            uint32_t mask[8])
+{
+    uint32_t i;
+    int count = 0;
+
+    if (!constraint || !state || !mask)
+        return 0;
+    specdec__constraint_first(constraint, state, mask);
+    for (i = 0; i < 256; i++) {
+        const unsigned char byte = (unsigned char)i;
+
+        if (!(mask[i >> 5] >> (i & 31) & 1))
+            continue;
+        if (specdec__vertex_allows(constraint, state, &byte, 1))
+            count++;
+        else
+            mask[i >> 5] &= ~(1u << (i & 31));
+    }
+    return count;
+}
+
+size_t specdec_constraint_forced(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                 void *bytes, size_t room)
+{
+    specdec_constraint_state copy;
+    uint32_t mask[8], i;
+    size_t count = 0;
+
+    if (!constraint || !state || !bytes)
+        return 0;
+    copy = *state;
+    while (count < room && !specdec__vertex_complete(constraint, &copy) &&
+           specdec_constraint_next(constraint, &copy, mask) == 1) {
+        for (i = 0; !(mask[i >> 5] >> (i & 31) & 1); i++)
+            ;
+        specdec__vertex_advance(constraint, &copy, (unsigned char)i);
+        ((unsigned char *)bytes)[count++] = (unsigned char)i;
+    }
+    return count;
+}
+
+specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error)
+{
+    specdec__arena arena = {NULL, 0, 0};
+    specdec_token_trie trie;
+
+    if (!model || !bytes)
+        return specdec__is_missing(error);
+    if (!model->vocab.count)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
+    SPECDEC__TAKE(&arena, specdec_token_trie, 1);
+    specdec__trie_make(&trie, &model->vocab, &arena);
+    return specdec__counted_bytes(&arena, bytes, error);
+}
+
+specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model, void *memory,
+                                       size_t bytes, specdec_error *error)
+{
+    specdec__arena arena;
+    specdec_token_trie *made;
+    specdec_result result;
+    size_t needed;
+
+    if (!trie)
+        return specdec__is_missing(error);
+    *trie = NULL;
+    result = specdec_token_trie_needed(model, &needed, error);
+    if (result)
+        return result;
+    if (!memory || bytes < needed)
+        return specdec__too_small(memory ? bytes : 0, needed, error);
+    arena = specdec__block_arena(memory, needed);
+    made = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
+    if (made)
+        specdec__trie_make(made, &model->vocab, &arena);
+    if (arena.used == SIZE_MAX)
+        return specdec__too_small(bytes, needed, error);
+    *trie = made;
+    return SPECDEC_OK;
+}
+
+size_t specdec_constraint_mask_memory(const specdec_constraint *constraint)
+{
+    return constraint ? sizeof(specdec__mask_walk) : 0;
+}
+
+int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                            const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes)
+{
+    if (!constraint || !state || !trie || !mask || !memory || bytes < sizeof(specdec__mask_walk) ||
+        (uintptr_t)memory & 7)
+        return 0;
+    specdec__mask_make(constraint, state, trie, mask, memory);
+    return 1;
+}
+
+int specdec_constraint_token(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                             const specdec_token_trie *trie, int32_t token)
+{
+    const specdec__vocab *v;
+    uint32_t at;
+
+    if (!constraint || !state || !trie || token < 0 || (uint32_t)token >= trie->vocab->count)
+        return 0;
+    v = trie->vocab;
+    if (specdec__vocab_is_end(v, token))
+        return specdec__vertex_complete(constraint, state);
+    at = trie->at[token];
+    return trie->at[token + 1] > at &&
+           specdec__vertex_allows(constraint, state, trie->text + at, trie->at[token + 1] - at);
+}
+
+SPECDEC__FOR_SPEED
+#else
+
+/* Without constraints. */
+static specdec_result specdec__no_constraints(specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
+}
+
+specdec_result specdec_constraint_needed(const specdec_constraint_source *source, size_t *bytes, specdec_error *error)
+{
+    (void)source;
+    (void)bytes;
+    return specdec__no_constraints(error);
+}
+
+specdec_result specdec_constraint_init(const specdec_constraint **constraint, const specdec_constraint_source *source,
+                                       void *memory, size_t bytes, specdec_error *error)
+{
+    (void)source;
+    (void)memory;
+    (void)bytes;
+    if (constraint)
+        *constraint = NULL;
+    return specdec__no_constraints(error);
+}
+
+specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error)
+{
+    (void)model;
+    (void)bytes;
+    return specdec__no_constraints(error);
+}
+
+specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model, void *memory,
+                                       size_t bytes, specdec_error *error)
+{
+    (void)model;
+    (void)memory;
+    (void)bytes;
+    if (trie)
+        *trie = NULL;
+    return specdec__no_constraints(error);
+}
+
+size_t specdec_constraint_bytes(const specdec_constraint *constraint) { return (void)constraint, 0; }
+uint64_t specdec_constraint_hash(const specdec_constraint *constraint) { return (void)constraint, 0; }
+size_t specdec_constraint_state_bytes(const specdec_constraint *constraint) { return (void)constraint, 0; }
+size_t specdec_constraint_mask_memory(const specdec_constraint *constraint) { return (void)constraint, 0; }
+
+specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory, size_t bytes)
+{
+    return (void)constraint, (void)memory, (void)bytes, (specdec_constraint_state *)NULL;
+}
+
+size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_constraint_state *state,
+                                  const void *bytes, size_t count)
+{
+    return (void)constraint, (void)state, (void)bytes, (void)count, 0;
+}
+
+int specdec_constraint_allows(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                              const void *bytes, size_t count)
+{
+    return (void)constraint, (void)state, (void)bytes, (void)count, 0;
+}
+
+int specdec_constraint_complete(const specdec_constraint *constraint, const specdec_constraint_state *state)
+{
+    return (void)constraint, (void)state, 0;
+}
+
+int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                            uint32_t mask[8])
+{
+    return (void)constraint, (void)state, (void)mask, 0;
+}
+
+size_t specdec_constraint_forced(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                                 void *bytes, size_t room)
+{
+    return (void)constraint, (void)state, (void)bytes, (void)room, 0;
+}
+
+int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                            const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes)
+{
+    return (void)constraint, (void)state, (void)trie, (void)mask, (void)memory, (void)bytes, 0;
+}
+
+int specdec_constraint_token(const specdec_constraint *constraint, const specdec_constraint_state *state,
+                             const specdec_token_trie *trie, int32_t token)
+{
+    return (void)constraint, (void)state, (void)trie, (void)token, 0;
+}
+#endif
 
 /* =====================================================================================================================
  * >>engine/fields: settings and configuration by name, and whether caller and implementation have the same structures.
