@@ -243,6 +243,72 @@ static void test_fields(void)
     REFUSED(specdec_checked_model_init(1, NULL, NULL, NULL, 0, NULL));
 }
 
+/* A constraint, its state and a trie: what is missing, too small or out of range. */
+static void test_constraints(void)
+{
+    static uint32_t mask[16];
+    specdec_constraint_source source;
+    const specdec_constraint *constraint = NULL;
+    specdec_constraint_state *state = NULL;
+    const specdec_token_trie *trie = NULL;
+    unsigned char *memory, bytes[8];
+    size_t needed = 0, i;
+    int j;
+
+    TEST("constraints: NULLs, kinds that there are not, every size that is too small");
+    memset(&source, 0, sizeof source);
+    REFUSED(specdec_constraint_needed(NULL, &needed, &failure));
+    REFUSED(specdec_constraint_needed(&source, NULL, &failure));
+    for (j = 0; j < COUNT(ints); j++) {
+        source.kind = (specdec_constraint_kind)ints[j];
+        TRY(specdec_constraint_needed(&source, &needed, &failure)); /* without a text */
+        source.choice_count = ints[j];
+        TRY(specdec_constraint_needed(&source, &needed, NULL));
+    }
+    memset(&source, 0, sizeof source);
+    source.kind = SPECDEC_CONSTRAINT_GBNF;
+    source.text = "root ::= \"ab\" | \"ac\"";
+    source.length = SPECDEC_WHOLE_STRING;
+    TRY(specdec_constraint_needed(&source, &needed, &failure));
+    memory = (unsigned char *)malloc(needed);
+    REFUSED(specdec_constraint_init(NULL, &source, memory, needed, &failure));
+    REFUSED(specdec_constraint_init(&constraint, NULL, memory, needed, &failure));
+    REFUSED(specdec_constraint_init(&constraint, &source, NULL, needed, NULL));
+    REFUSED(specdec_constraint_init(&constraint, &source, memory, 0, NULL));
+    for (i = 1; memory && i < 4096; i += 97)
+        TRY(specdec_constraint_init(&constraint, &source, memory, i, &failure));
+    REFUSED(specdec_token_trie_needed(NULL, &needed, &failure));
+    REFUSED(specdec_token_trie_init(NULL, NULL, NULL, 0, &failure));
+    REFUSED(specdec_token_trie_init(&trie, NULL, memory, 100, NULL));
+    constraint = NULL;
+    if (memory)
+        TRY(specdec_constraint_init(&constraint, &source, memory, needed, &failure));
+    CHECK(!specdec_constraint_bytes(NULL) && !specdec_constraint_hash(NULL) && !specdec_constraint_state_bytes(NULL) &&
+          !specdec_constraint_mask_memory(NULL));
+    if (constraint) {
+        unsigned char *own = (unsigned char *)malloc(specdec_constraint_state_bytes(constraint));
+
+        CHECK(!specdec_constraint_begin(NULL, own, SIZE_MAX) && !specdec_constraint_begin(constraint, NULL, SIZE_MAX) &&
+              !specdec_constraint_begin(constraint, own, specdec_constraint_state_bytes(constraint) - 1));
+        state = own ? specdec_constraint_begin(constraint, own, specdec_constraint_state_bytes(constraint)) : NULL;
+        CHECK(!specdec_constraint_advance(NULL, state, "a", 1) && !specdec_constraint_advance(constraint, NULL, "a", 1) &&
+              !specdec_constraint_advance(constraint, state, NULL, 1) && !specdec_constraint_advance(constraint, state, "x", 1));
+        CHECK(!specdec_constraint_allows(NULL, state, "a", 1) && !specdec_constraint_allows(constraint, NULL, "a", 1) &&
+              !specdec_constraint_allows(constraint, state, NULL, 1) && specdec_constraint_allows(constraint, state, NULL, 0));
+        CHECK(!specdec_constraint_complete(NULL, state) && !specdec_constraint_complete(constraint, NULL));
+        CHECK(!specdec_constraint_next(NULL, state, mask) && !specdec_constraint_next(constraint, NULL, mask) &&
+              !specdec_constraint_next(constraint, state, NULL) && specdec_constraint_next(constraint, state, mask) == 1);
+        CHECK(!specdec_constraint_forced(NULL, state, bytes, 8) && !specdec_constraint_forced(constraint, NULL, bytes, 8) &&
+              !specdec_constraint_forced(constraint, state, NULL, 8) && !specdec_constraint_forced(constraint, state, bytes, 0) &&
+              specdec_constraint_forced(constraint, state, bytes, 8) == 1);
+        CHECK(!specdec_constraint_mask(constraint, state, NULL, mask, memory, SIZE_MAX) &&
+              !specdec_constraint_mask(NULL, NULL, NULL, NULL, NULL, 0));
+        CHECK(!specdec_constraint_token(constraint, state, NULL, 0) && !specdec_constraint_token(NULL, NULL, NULL, -1));
+        free(own);
+    }
+    free(memory);
+}
+
 /* Every function that the interface declares is called here, or at least named. */
 static void test_all(void)
 {
@@ -711,6 +777,9 @@ static void test_files(void)
     TEST("types: numbers, counts, NULLs");
     CHECK(!specdec_type_by_name(NULL, &type) && !specdec_type_by_name("Q8_0", NULL) && !specdec_type_by_name("", &type));
     CHECK(!specdec_type_by_number(0, NULL));
+    CHECK(specdec_type_not_read(0, NULL) == NULL && specdec_type_not_read(UINT32_MAX, &type) == NULL);
+    for (j = 0; j < COUNT(ints); j++)
+        CALL(specdec_type_not_read((uint32_t)ints[j], j % 2 ? &type : NULL));
     for (j = 0; j < COUNT(ints); j++) {
         CALL(specdec_type_by_number((uint32_t)ints[j], &type));
         for (i = 0; i < (size_t)COUNT(sizes); i++)
@@ -1123,6 +1192,7 @@ int main(void)
     test_verifiers();
     CHECK(tokens_of(engine) == COUNT(prompt));
     test_fields();
+    test_constraints();
     test_all();
     test_configurations();
     specdec_deinit(engine);

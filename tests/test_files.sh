@@ -445,7 +445,7 @@ check "is valid, whatever the file is called" valid "$T/out"
 check "and has the name escaped" grep -q '"file":"we\\"ird\\\\name\\u0009with.gguf"' "$T/out"
 keys=$(tr ',{[' '\n\n\n' < "$T/out" | sed -n 's/^ *"\([a-z_0-9]*\)":.*/\1/p' | tr '\n' ' ')
 check "its keys are the promised ones" [ "$keys" = "threads isa context read_gbps int8_gmacs meeting_us models file type weight_bytes \
-macs_per_token threads load_s first_token_ms decode_tok_s steps width ms_min ms_median ms_max roofline_share width ms_min ms_median ms_max roofline_share \
+macs_per_token state_bytes threads load_s first_token_ms decode_tok_s steps width ms_min ms_median ms_max roofline_share width ms_min ms_median ms_max roofline_share \
 prefill speculative mode tok_s tokens_per_step mode tok_s tokens_per_step " ]
 printf 'Once upon a time\n' > "$T/prompts"
 run "$B/specdec-tune" -m "$odd.gguf" -md "$odd.gguf" -t 1 --prompts "$T/prompts" -n 8 --runs 1 --temp 0 -o json
