@@ -747,8 +747,10 @@ SPECDEC__LANE_INLINE void X(recur_columns)(const specdec__recurrence *r, int at,
             out[c] = wanted ? X(madd)(query, m, out[c]) : out[c];
         }
     }
+    if (!wanted)
+        return;
     SPECDEC__UNROLL
-    for (c = 0; c < count && wanted; c++)
+    for (c = 0; c < count; c++)
         X(store)(r->out + at + c * SPECDEC__LANES, out[c]);
 }
 
