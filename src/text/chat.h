@@ -8,6 +8,7 @@
 #include "vocabulary.h"
 #include "tokenize.h"
 #include "template.h"
+#include "template_method.h"
 #include "template_run.h"
 
 SPECDEC__FOR_SIZE
@@ -103,11 +104,25 @@ typedef struct specdec__chat {
     specdec__bytes culprit;       /* what in it */
 } specdec__chat;
 
-/* What recognising a template takes, and what of it stays: texts of a specdec__chat. */
+enum {
+    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is recognised */
+    SPECDEC__CHAT_KEPT = 4096    /* and of these, those that stay */
+};
+
+/* What stays of recognising a template: texts of a specdec__chat. */
+typedef struct specdec__chat_found {
+    specdec__chat chat;
+    char kept[SPECDEC__CHAT_KEPT];
+} specdec__chat_found;
+
+/* What recognising a template takes, and memory[bytes] for running it. */
 typedef struct specdec__chat_work {
     specdec__template run;
-    char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
-    specdec__chat found;
+    char output[SPECDEC__CHAT_ROOM], expected[SPECDEC__CHAT_ROOM];
+    unsigned char plain[SPECDEC__CHAT_ROOM / 8];
+    specdec__chat_found *found;
+    void *memory;
+    size_t bytes;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
@@ -301,6 +316,53 @@ static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat
            out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
 }
 
+/* A conversation as a template reads it: a list of dicts. Messages are what their callers say they are: marked, unless
+   they may spell control tokens. */
+static specdec__template_value specdec__chat_values(specdec__template *t, const specdec_message *messages, int count)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)count), *members;
+    int i;
+
+    for (i = 0; list && i < count && !t->failed; i++) {
+        const char *text = messages[i].text ? messages[i].text : "";
+        const size_t size = messages[i].length == SPECDEC_WHOLE_STRING ? strlen(text) : messages[i].length;
+
+        members = specdec__template_new_list(t, 4);
+        if (!members)
+            break;
+        members[0] = specdec__template_string("role");
+        members[1] = specdec__template_string(roles[messages[i].role]);
+        members[2] = specdec__template_string("content");
+        members[3] = messages[i].special ? specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size)
+                                         : specdec__template_marked(t, text, size);
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, members, 2);
+    }
+    return specdec__template_listing(list, (size_t)count);
+}
+
+/* Gives a template the texts of the tokens that begin and end texts, and what else is always there. */
+static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
+{
+    specdec__template_give(t, specdec__template_string("bos_token"),
+                           specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_give(t, specdec__template_string("eos_token"),
+                           specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_give(t, specdec__template_string("add_generation_prompt"), specdec__template_bool(generate));
+}
+
+/* What the template writes for messages, in w->run. */
+static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos, specdec__bytes eos,
+                              const specdec_message *messages, int count)
+{
+    specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    specdec__chat_give(&w->run, bos, eos, 1);
+    specdec__template_give(&w->run, specdec__template_string("tools"), specdec__template_none());
+    specdec__template_give(&w->run, specdec__template_string("messages"),
+                           specdec__chat_values(&w->run, messages, count));
+    specdec__template_render(&w->run);
+}
+
 /* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
 static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                         const specdec__vocab *v, const specdec_message *messages, int count)
@@ -308,7 +370,7 @@ static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *ch
     const specdec__bytes bos = specdec__chat_token(v, v->bos);
     specdec__bytes written = {NULL, 0};
 
-    specdec__template_render(&w->run, text, bos, specdec__chat_token(v, v->eos), messages, count);
+    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), messages, count);
     chat->failed = w->run.failed;
     chat->culprit = w->run.culprit;
     if (chat->failed)
@@ -326,10 +388,10 @@ static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const
 {
     specdec__bytes out = {NULL, 0};
 
-    if (at <= sizeof w->kept && size <= sizeof w->kept - at) {
-        out = specdec__template_bytes(w->kept + at, size);
+    if (at <= SPECDEC__CHAT_KEPT && size <= SPECDEC__CHAT_KEPT - at) {
+        out = specdec__template_bytes(w->found->kept + at, size);
         if (size)
-            memcpy(w->kept + at, data, size);
+            memcpy(w->found->kept + at, data, size);
     }
     return out;
 }
@@ -448,10 +510,10 @@ static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, sp
 }
 
 /* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
-   messages, answers and white space. What is found stays in *chat, its texts in *w. A vocabulary must be complete. */
-static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
-                                                    const specdec__vocab *v)
+   messages, answers and white space. What is found stays in *w->found. A vocabulary must be complete. */
+static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
 {
+    specdec__chat *const chat = &w->found->chat;
     const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
     const specdec_message *question = specdec__chat_plain + 1;
     specdec__bytes written;
@@ -459,7 +521,7 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
     int spells;
 
     memset(chat, 0, sizeof *chat);
-    specdec__template_render(&w->run, text, none, specdec__chat_token(v, v->eos), question, 1);
+    specdec__chat_run(w, text, none, specdec__chat_token(v, v->eos), question, 1);
     without = w->run.written;
     written = specdec__chat_ask(w, chat, text, v, question, 1);
     if (!written.data)
@@ -474,6 +536,8 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
     }
     if (!chat->format && !chat->failed)
         chat->failed = "it writes what no known format does";
+    if (!chat->format)
+        chat->culprit = specdec__chat_keep(w, 0, chat->culprit.data, chat->culprit.size < 64 ? chat->culprit.size : 64);
 }
 
 /* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
