@@ -1032,7 +1032,7 @@ typedef struct specdec_type {
     int writable;     /* specdec_type_from_float writes it */
 } specdec_type;
 
-#define SPECDEC_TYPE_NUMBERS 31 /* the numbers of types are below this; not all of those below are known */
+#define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
 
 /* The type of a number or a name. Returns 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);

@@ -100,11 +100,11 @@
          template template_write template_method template_filter template_token template_parse template_run chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
-     >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
-     >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions fields save enter */
+     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions fields save enter
+     >>schedule/ lane stop plan speculate ahead trees stage pipe work
+     >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
 #ifndef SPECDEC__ISA
 
@@ -182,12 +182,6 @@
 #include "forward/rows.h"
 #include "forward/attention.h"
 #include "forward/step.h"
-#include "cluster/wire.h"
-#include "cluster/link.h"
-#include "cluster/orders.h"
-#include "cluster/rank.h"
-#include "cluster/guesses.h"
-#include "cluster/meet.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"
 #include "speculation/tree.h"
@@ -197,7 +191,6 @@
 #include "speculation/retrieve.h"
 #include "speculation/draft.h"
 #include "speculation/levels.h"
-#include "cluster/draft_remote.h"
 #include "speculation/draft_model.h"
 #include "speculation/draft_heads.h"
 #include "speculation/draft_layer.h"
@@ -206,20 +199,33 @@
 #include "speculation/drafters.h"
 #include "speculation/tune.h"
 #include "engine/stream.h"
+#include "schedule/lane.h"
 #include "engine/engine.h"
 #include "engine/layout.h"
-#include "engine/measure.h"
+#include "schedule/stop.h"
 #include "engine/sequences.h"
-#include "engine/runs.h"
+#include "engine/start.h"
 #include "engine/prefill.h"
 #include "engine/slide.h"
-#include "engine/plan.h"
-#include "engine/speculate.h"
-#include "engine/ahead.h"
+#include "schedule/plan.h"
+#include "schedule/speculate.h"
+#include "schedule/ahead.h"
+#include "schedule/trees.h"
 #include "engine/step.h"
-#include "engine/pipe_step.h"
+#include "schedule/stage.h"
+#include "schedule/pipe.h"
+#include "schedule/work.h"
+#include "cluster/wire.h"
+#include "cluster/config.h"
+#include "cluster/link.h"
+#include "cluster/orders.h"
+#include "cluster/rank.h"
+#include "cluster/guesses.h"
+#include "cluster/meet.h"
+#include "cluster/ranks.h"
+#include "cluster/draft_remote.h"
 #include "cluster/draft_rank.h"
-#include "engine/work.h"
+#include "cluster/cluster.h"
 #include "engine/api.h"
 #include "engine/api_model.h"
 #include "engine/api_functions.h"

@@ -12,7 +12,7 @@
 #define SPECDEC_NO_SIMD /* kernels are not the matter here: builds in a third of the time */
 #define SPECDEC_NO_CLOCK
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "gguf_maker.h"
 #include <math.h>
 

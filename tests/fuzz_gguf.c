@@ -3,7 +3,7 @@
    FUZZ_SEEDS=corpus ./fuzz_gguf -runs=0; ./fuzz_gguf -max_len=40000 corpus
    (the first call writes tiny models of every architecture and several types into the folder corpus, which must exist) */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "gguf_maker.h"
 
 static specdec_error failure; /* of the last call that failed before there was an engine */

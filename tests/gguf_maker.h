@@ -230,9 +230,32 @@ static const maker_block maker_blocks[] = {
     {11, 256, 110, 108, -1, 43, 0},  {12, 256, 144, 0, 2, 220, 7.5f},   {13, 256, 176, 0, 2, 440, 15.5f},
     {14, 256, 210, 208, -1, 1370, 0}, {16, 256, 66, 0, -1, 55, 0},      {20, 32, 18, 0, -1, 70, 0},
     {23, 256, 136, 0, -1, 1300, 0}, {18, 256, 98, 0, -1, 150, 0}, {21, 256, 110, 0, -1, 165, 0},
-    {17, 256, 74, 0, -1, 55, 0}, {22, 256, 82, 0, -1, 55, 0}};
+    {17, 256, 74, 0, -1, 55, 0}, {22, 256, 82, 0, -1, 55, 0}, {19, 256, 50, 0, -1, 7.5f, 0},
+    {29, 256, 56, 48, -1, 7.5f, 0}, {34, 256, 54, 52, -1, 0.8f, 0}, {35, 256, 66, 64, -1, 1.2f, 0},
+    {39, 32, 17, 0, -1, 2.9f, 0}, {40, 64, 36, 0, -1, 2.9f, 0}, {41, 128, 18, 0, -1, 1, 0}, {42, 64, 18, 0, -1, 1.2f, 0}};
 
 #define MAKER_BLOCKS ((int)(sizeof maker_blocks / sizeof maker_blocks[0]))
+
+/* Writes the scale of a block of a type: a half float, but of IQ1_M one in the highest bits of four words, of MXFP4 an exponent, of
+   NVFP4 an 8-bit float (0 to 0x7E) for each quarter. */
+static inline void maker_put_scale(uint32_t type, unsigned char *at, float scale)
+{
+    const uint16_t half = specdec__f16_from_float(scale);
+    int i, byte = 0;
+
+    if (type == 39) {
+        *at = (unsigned char)(specdec__bits_from_float(scale) >> 23 & 255);
+    } else if (type == 40) {
+        while (byte < 0x7E && 2 * specdec__quant_half_of_e4m3((unsigned)byte + 1) <= scale)
+            byte++;
+        memset(at, byte, 4);
+    } else if (type == 29) {
+        for (i = 0; i < 4; i++)
+            at[2 * i + 1] = (unsigned char)((at[2 * i + 1] & 15) | (half >> (4 * i) & 15) << 4);
+    } else {
+        specdec__store_u16(at, half);
+    }
+}
 
 /* One row of a matrix: values of a root mean square of about `size`; zero for `size` 0. */
 static inline void maker_row(maker_buffer *b, uint32_t type, int columns, float size, float noise, uint64_t *state, uint64_t *other)
@@ -260,8 +283,8 @@ static inline void maker_row(maker_buffer *b, uint32_t type, int columns, float 
             float scale = size / k->size * (1 + 0.5f * maker_uniform(state));
 
             for (j = 0; j < k->bytes; j++)
-                block[j] = (unsigned char)maker_random(state);
-            specdec__store_u16(block + k->scale_at, specdec__f16_from_float(scale));
+                block[j] = (unsigned char)(size > 0 ? maker_random(state) : 0);
+            maker_put_scale(type, block + k->scale_at, scale);
             if (k->minimum_at >= 0)
                 specdec__store_u16(block + k->minimum_at, specdec__f16_from_float(scale * k->minimum));
             maker_put(b, block, (size_t)k->bytes);
@@ -402,6 +425,12 @@ static inline const specdec__architecture *maker_architecture(const maker_recipe
     abort();
 }
 
+/* The key of the epsilon of an architecture's norms. */
+static inline const char *maker_epsilon(const maker_recipe *r)
+{
+    return specdec__architecture_trait(maker_architecture(r), SPECDEC__LAYER_NORM) ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon";
+}
+
 static inline void maker_defaults(maker_recipe *r)
 {
     r->architecture = r->architecture ? r->architecture : "llama";
@@ -504,8 +533,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
     const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS);
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->experts, r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
-                                          whole ? q : r->head_dim, whole ? kv : r->head_dim};
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, kv, q, r->feed_forward, r->experts, q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES)), r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES)),
+                                          whole ? q : r->head_dim, whole ? kv : r->head_dim, r->heads};
     char name[80];
     int j, k, f, rows;
 
@@ -534,7 +563,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
 
         if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1)) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
             continue;
-        snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[j].suffix);
+        k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
+        snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
         maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : 1, is_bias ? 0.5f : 0.3f);
     }
 }
@@ -563,7 +593,7 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_u32(m, maker_key(&r, ".attention.key_length"), (uint32_t)r.head_dim);
     maker_u32(m, maker_key(&r, ".attention.value_length"), (uint32_t)r.head_dim);
     maker_u32(m, maker_key(&r, ".rope.dimension_count"), (uint32_t)r.rope_dim);
-    maker_f32(m, maker_key(&r, ".attention.layer_norm_rms_epsilon"), 1e-5f);
+    maker_f32(m, maker_key(&r, maker_epsilon(&r)), 1e-5f);
     maker_f32(m, maker_key(&r, ".rope.freq_base"), 10000.0f);
     maker_facts(m, &r);
     maker_vocab(m, r.vocab);

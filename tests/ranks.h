@@ -1,9 +1,7 @@
 /* ranks.h - a cluster in one process, for tests: ranks are threads that talk through memory, over links as slow and as bad
-   as a test wants. Include behind specdec.h's implementation with SPECDEC_CLUSTER, and gguf_maker.h. */
+   as a test wants. Include behind skipping_clock.h, specdec.h's implementation with SPECDEC_CLUSTER, and gguf_maker.h. */
 #ifndef RANKS_H
 #define RANKS_H
-#include <pthread.h>
-#include <time.h>
 
 enum { RANKS = 6 };
 
@@ -34,6 +32,7 @@ typedef struct mesh {
     int shut[RANKS];                 /* a rank gets nothing but urgent messages */
     int waits[RANKS];                /* of a rank */
     size_t sent;                     /* bytes */
+    double until[RANKS];             /* a rank that waits goes on */
 } mesh;
 
 static inline int dice(mesh *n, int sides) { return (int)(maker_random(&n->random) % (uint32_t)sides); }
@@ -86,6 +85,8 @@ static inline int net_send(void *user_data, int to, int urgent, const void *mess
         l->bytes = (unsigned char *)malloc(size + 1);
         memcpy(l->bytes, bytes, size);
         *at = l;
+        if (at != aside && (urgent || !n->shut[to]))
+            skipping_sooner(&n->until[to], due);
     }
     pthread_cond_broadcast(&n->news);
     pthread_mutex_unlock(&n->mutex);
@@ -113,14 +114,13 @@ static inline size_t net_receive(void *user_data, int from, void *message, size_
     return size;
 }
 
+/* Until a message is due, anything is sent or changed, or that time is over. */
 static inline void net_wait(void *user_data, double seconds)
 {
     rank *own = (rank *)user_data;
     mesh *n = own->net;
-    const double now = specdec__os_seconds();
-    double end = now + seconds;
-    struct timespec at;
-    int i;
+    double *until = &n->until[own->cluster.rank], end = specdec__os_seconds() + seconds, left;
+    int i, news = 0;
 
     pthread_mutex_lock(&n->mutex);
     n->waits[own->cluster.rank]++;
@@ -130,14 +130,19 @@ static inline void net_wait(void *user_data, double seconds)
         if (l && l->due < end && (i == RANKS || !n->shut[own->cluster.rank]))
             end = l->due;
     }
-    clock_gettime(CLOCK_REALTIME, &at);
-    if (end > now) {
-        const double nanoseconds = (double)at.tv_nsec + 1e9 * (end - now);
+    *until = end;
+    skipping_wait(until, 1);
+    for (left = skipping_skip(until); left > 0 && !news; left = skipping_skip(until)) {
+        struct timespec at;
+        double nanoseconds;
 
+        (clock_gettime)(CLOCK_REALTIME, &at); /* the true one */
+        nanoseconds = (double)at.tv_nsec + 1e9 * skipping_slice(left);
         at.tv_sec += (time_t)(nanoseconds / 1e9);
         at.tv_nsec = (long)(nanoseconds - 1e9 * (double)(time_t)(nanoseconds / 1e9));
-        pthread_cond_timedwait(&n->news, &n->mutex, &at);
+        news = !pthread_cond_timedwait(&n->news, &n->mutex, &at);
     }
+    skipping_wait(until, 0);
     pthread_mutex_unlock(&n->mutex);
 }
 
@@ -170,6 +175,7 @@ static inline void *rank_thread(void *argument)
     }
     specdec_deinit(r->text);
     free(r->block);
+    skipping_count(-1);
     return NULL;
 }
 
@@ -222,7 +228,7 @@ static inline int start_with(party *c, const specdec_config *config, const specd
         r->config = i ? *others : *config;
         r->config.cluster = &r->cluster;
         if (i)
-            pthread_create(&r->thread, NULL, rank_thread, r);
+            skipping_start(&r->thread, rank_thread, r);
         else
             open_rank(r);
     }
@@ -241,7 +247,7 @@ static inline void end_cluster(party *c)
     specdec_deinit(c->ranks[0].text);
     free(c->ranks[0].block);
     for (i = 1; i < c->count; i++)
-        pthread_join(c->ranks[i].thread, NULL);
+        skipping_join(c->ranks[i].thread);
     for (i = 0; i < RANKS; i++)
         for (k = 0; k <= RANKS; k++) {
             free(c->net.aside[i][k] ? c->net.aside[i][k]->bytes : NULL);

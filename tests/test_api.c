@@ -1,6 +1,6 @@
 /* test_api.c - a short run of fuzz_api.c without libFuzzer: sequences of random calls, each a function of its number.
    One that fails, crashes or hangs is made as short as it can be and printed.
-   cc -O2 -pthread test_api.c; test_api [FIRST [COUNT]]. SPECDEC_IMPLEMENTATION is in fuzz_api.c. */
+   cc -O2 -pthread -I. test_api.c; test_api [FIRST [COUNT]]. SPECDEC_IMPLEMENTATION is in fuzz_api.c. */
 #include "fuzz_api.c"
 #include "check.h"
 #include <sys/mman.h>

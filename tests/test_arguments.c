@@ -4,7 +4,7 @@
    cc -O1 -pthread -I. -fsanitize=undefined -fsanitize-undefined-trap-on-error tests/test_arguments.c */
 #define SPECDEC_NO_SIMD /* kernels are not the matter here */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include <limits.h>

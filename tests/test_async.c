@@ -1,13 +1,13 @@
 /* test_async.c - a draft model that goes on while the target verifies: what it brings, that it ends at once, and that many
    engines at a time do no harm to each other. That texts stay what they are: test_texts beside.
-   cc -O2 -pthread test_async.c; test_async [TEST [SECONDS of the engines]]; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_async.c; test_async [TEST [SECONDS of the engines]]; SPECDEC_QUICK=1 shortens. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
 static void be_slow(void);
 #define SPECDEC__PAUSE() be_slow()
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

@@ -1,13 +1,14 @@
 /* test_compose.c - what goes together: every drafter and every pair of them, in turns and asynchronously, with one text and with
    five of which some fork, on one machine and on three ranks, writes what plain decoding writes, greedily and sampled, or is
-   refused with a sentence. Prints the table. cc -O2 -pthread test_compose.c; test_compose [random|ranks]: with very small
+   refused with a sentence. Prints the table. cc -O2 -pthread -I. test_compose.c; test_compose [random|ranks]: with very small
    models of random weights alone, for sanitizers; ranks: of the table only its right half. SPECDEC_QUICK=1 shortens. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
+#include "skipping_clock.h"
 #define SPECDEC_CLUSTER
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

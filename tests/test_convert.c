@@ -1,7 +1,6 @@
 /* test_convert.c - the promises of tools/specdec-convert: every tensor arrives, the model computes what llama2.c
    computes, and what is no checkpoint is refused without leaving anything behind.
    cc -O2 -pthread -I. test_convert.c -lm; writes a few files below /tmp. */
-#define SPECDEC_NO_SIMD /* builds in a third of the time */
 #define SPECDEC_IMPLEMENTATION
 #define main convert_main
 #include "../tools/specdec-convert.c"

@@ -1,9 +1,9 @@
 /* test_eagle.c - a draft of one layer that reads the target's states next to embeddings (EAGLE-3): it computes what the reference
    says; it never changes a text; what it proposes is what it would propose after reading the whole text anew, whatever happened
    before; files that do not fit are refused in words.
-   cc -O2 -pthread test_eagle.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_eagle.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

@@ -1,7 +1,7 @@
 /* test_embed.c - what embedders rely on: nothing of a config is read after init, late cancellations end no prompt, a second
    thread is refused, and so are calls behind the end. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

@@ -1,8 +1,8 @@
 /* test_ends.c - what ends an answer, and what the model sees of it then: end tokens of the settings, stop strings that are
    control tokens, and answers that are cut where a stop string has ended them.
-   cc -O2 -pthread test_ends.c, run from the repository's root; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_ends.c, run from the repository's root; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

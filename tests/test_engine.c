@@ -1,8 +1,8 @@
 /* test_engine.c - the promises of the engine: the text never depends on drafts, trees, threads, batches, cancellations or
    history; memory is what was asked for; a failed call changes nothing.
-   cc -O2 -pthread test_engine.c, run from the repository's root; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_engine.c, run from the repository's root; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "pages.h"

@@ -1,6 +1,6 @@
 /* test_fields.c - settings and configuration by name: every member has a row, every row sets its member and nothing else, and
    what it does not take is refused with a sentence. cc test_fields.c with the implementation linked; reads specdec.h. */
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include <locale.h>
 #include <math.h>

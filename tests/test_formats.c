@@ -3,7 +3,6 @@
    a user writes is text; and what is counted is what is prompted.
    cc -O2 -I. test_formats.c; runs in the repository root. */
 
-#define SPECDEC_NO_SIMD
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "check.h"

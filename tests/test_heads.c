@@ -1,8 +1,8 @@
 /* test_heads.c - drafts that read the target's state: states are handed out with the same bits at every width; heads compute
    what their papers say; what they propose never changes a text; files that do not fit are refused in words.
-   cc -O2 -pthread test_heads.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_heads.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

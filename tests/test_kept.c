@@ -1,7 +1,7 @@
 /* test_kept.c - beginnings of ended texts are kept in what room the cache has, and are not read again: a load of requests over a
    few system prompts, texts that are what they are alone, room that open texts always get. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

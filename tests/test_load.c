@@ -1,6 +1,6 @@
 /* test_load.c - how long a text waits while another one's prompt is read beside it. Time is made here: the clock that
    the engine looks at moves by what its kernels are called for, so that every run is the same.
-   cc -O2 -pthread test_load.c; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_load.c; SPECDEC_QUICK=1 shortens. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -8,7 +8,7 @@
 static int made_clock(int kind, struct timespec *now);
 #define clock_gettime(kind, now) made_clock((int)(kind), now)
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

@@ -1,8 +1,8 @@
 /* test_model.c - bad input gets a clear error or a working engine, never a crash, a hang or a read beyond the file: models
    cut off, with every number in them broken, contradicting themselves, poisoned; odd configurations. And RoPE frequencies.
-   cc -O2 -pthread test_model.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. Meant for sanitizers, too. */
+   cc -O2 -pthread -I. test_model.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. Meant for sanitizers, too. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "pages.h"
@@ -892,9 +892,9 @@ static void check_frequencies_of(maker *m, int which, const double *expected, in
     int i;
 
     CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
-    CHECK_EQUAL_INT(model.rope_dim, 2 * pairs);
+    CHECK_EQUAL_INT(model.rope_dim[which], 2 * pairs);
     CHECK(model.rope_frequency[which] != NULL);
-    for (i = 0; i < pairs && model.rope_dim == 2 * pairs && model.rope_frequency[which]; i++) {
+    for (i = 0; i < pairs && model.rope_dim[which] == 2 * pairs && model.rope_frequency[which]; i++) {
         double got = model.rope_frequency[which][i], off = expected[i] != 0 ? fabs(got / expected[i] - 1) : fabs(got);
 
         if (!(off < 1e-6))
@@ -1163,6 +1163,82 @@ static void test_biases(void)
     end_maker(m);
 }
 
+/* The gates of 4 heads of 16 get this bias, those of head `own` another one, in a layer with gate rows of zeros. */
+static void bias_gates(maker *m, float all, int own, float other)
+{
+    maker_buffer *rows = &tensor_of(m, "blk.0.attn_q.weight")->data, *bias = &tensor_of(m, "blk.0.attn_q.bias")->data;
+    int i;
+
+    bias->size = 0;
+    for (i = 0; i < 128; i++) {
+        maker_put_float(bias, i % 32 < 16 ? 0 : i / 32 == own ? other : all);
+        if (i % 32 >= 16)
+            memset(rows->data + i * 64 * 4, 0, 64 * 4);
+    }
+}
+
+/* Scales columns [from, to) of 64 of a matrix. */
+static void scale_columns(maker *m, const char *name, int from, int to, float factor)
+{
+    maker_buffer *b = &tensor_of(m, name)->data;
+    size_t i;
+
+    for (i = 0; i < b->size / 4; i++)
+        if ((int)(i % 64) >= from && (int)(i % 64) < to)
+            specdec__store_u32(b->data + i * 4, specdec__bits_from_float(factor * specdec__float_from_bits(specdec__load_u32(b->data + i * 4))));
+}
+
+static void test_gates(void)
+{
+    static float one[LOGITS], other[LOGITS];
+    static const char *const parts[] = {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"};
+    maker *m = new_maker("qwen35", 0);
+    maker_tensor *fused;
+    double off = 0;
+    int i;
+
+    TEST("attention is multiplied by the sigmoid of its gates: 0 halves it");
+    maker_add_tensor(m, "blk.0.attn_q.bias", 0, 128, 0);
+    bias_gates(m, 0, -1, 0);
+    logits_of(m, one);
+    bias_gates(m, 80, -1, 0);
+    logits_of(m, other);
+    CHECK(memcmp(one, other, sizeof one) != 0);
+    scale_columns(m, "blk.0.attn_output.weight", 0, 64, 0.5f);
+    logits_of(m, other);
+    CHECK(memcmp(one, other, sizeof one) == 0);
+    TEST("each head has its own gates, behind the rows of its query");
+    bias_gates(m, 80, 2, -80);
+    logits_of(m, one);
+    bias_gates(m, 80, -1, 0);
+    scale_columns(m, "blk.0.attn_output.weight", 32, 48, 0);
+    logits_of(m, other);
+    for (i = 0; i < LOGITS; i++)
+        off = fmax(off, fabs((double)(one[i] - other[i])));
+    CHECK(off < 1e-5);
+    TEST("queries with their gates, keys and values in one matrix are what they are in three");
+    tensor_of(m, "blk.0.attn_q.bias")->data.size = 0;
+    for (i = 0; i < 128; i++)
+        maker_put_float(&tensor_of(m, "blk.0.attn_q.bias")->data, 0.1f * (float)(i % 5));
+    logits_of(m, one);
+    fused = maker_add_tensor(m, "blk.0.attn_qkv.weight", 0, 64, 128 + 2 * 32);
+    for (i = 0; i < 3; i++) {
+        maker_tensor *t = tensor_of(m, parts[i]);
+
+        maker_put(&fused->data, t->data.data, t->data.size);
+    }
+    for (i = 0; i < 3; i++) { /* the last tensor takes the place of each */
+        maker_tensor *t = tensor_of(m, parts[i]);
+
+        free(t->data.data);
+        *t = m->tensor[--m->tensors];
+        memset(&m->tensor[m->tensors], 0, sizeof *t);
+    }
+    logits_of(m, other);
+    CHECK(memcmp(one, other, sizeof one) == 0);
+    end_maker(m);
+}
+
 /* A pair with a count for each of two layers. */
 static void put_counts(maker *m, const char *key, int first, int second)
 {
@@ -1179,7 +1255,7 @@ static void test_layers(void)
     static float plain[LOGITS], other[LOGITS];
     size_t k;
 
-    TEST("a list with the same number for each layer is that number; unequal ones are refused");
+    TEST("a list with a number for each layer is checked against that layer's tensors; one of another length is refused");
     for (k = 0; k < SPECDEC__COUNT(keys); k++) {
         maker *m = (maker *)malloc(sizeof *m);
         maker_recipe r;
@@ -1192,8 +1268,11 @@ static void test_layers(void)
         logits_of(m, other);
         CHECK(memcmp(plain, other, sizeof plain) == 0);
         maker_remove_pair(m, keys[k]);
-        put_counts(m, keys[k], counts[k], counts[k] - 1);
-        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+        put_counts(m, keys[k], counts[k], counts[k] / 2);
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+        CHECK(names("blk.1."));
+        put_counts(m, keys[k], counts[k], 0);
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
         CHECK(names(keys[k]));
         maker_remove_pair(m, keys[k]);
         maker_put_number(maker_array(m, keys[k], 5, 1), (uint64_t)counts[k], 4);
@@ -1211,7 +1290,7 @@ static int is_whole(maker *m)
 
     CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
     for (i = 0; i < model.layers; i++)
-        whole &= model.layer[i].span == SPECDEC__WHOLE && model.layer[i].rope == SPECDEC__ROPE;
+        whole &= model.layer[i].shape.span == SPECDEC__WHOLE && model.layer[i].shape.rope == SPECDEC__ROPE;
     free(memory);
     return whole;
 }
@@ -1231,6 +1310,39 @@ static void test_windowless(void)
     maker_u32(m, "gemma3.attention.sliding_window", 0);
     CHECK(is_whole(m));
     end_maker(m);
+}
+
+/* Which of a model's four layers rotate, as bits. */
+static unsigned turning(const char *architecture, int window)
+{
+    maker *m = (maker *)malloc(sizeof *m);
+    specdec__model model;
+    maker_recipe r;
+    void *memory;
+    unsigned bits = 0;
+    int i;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = architecture;
+    r.layers = 4;
+    r.window = window;
+    maker_begin(m, &r);
+    CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
+    for (i = 0; i < model.layers; i++)
+        bits |= (unsigned)(model.rope_frequency[model.layer[i].shape.rope][0] > 0) << i;
+    free(memory);
+    end_maker(m);
+    return bits;
+}
+
+static void test_resting(void)
+{
+    TEST("layers without a window do not rotate where the others have one, if the architecture says so");
+    CHECK_EQUAL_INT(turning("cohere2", 8), 7);
+    CHECK_EQUAL_INT(turning("exaone4", 8), 7);
+    TEST("an EXAONE 4 without windows rotates everywhere");
+    CHECK_EQUAL_INT(turning("exaone4", 1 << 30), 15);
+    CHECK_EQUAL_INT(turning("smollm3", 0), 7);
 }
 
 /* A model with experts whose key is set to this; value < 0: has no such key. */
@@ -1326,10 +1438,10 @@ static unsigned windowed(maker *m)
 
     CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
     for (i = 0; i < model.layers; i++) {
-        const int other = model.layer[i].span == SPECDEC__WINDOW;
+        const int other = model.layer[i].shape.span == SPECDEC__WINDOW;
 
         bits |= (unsigned)other << i;
-        CHECK_EQUAL_INT(model.layer[i].rope, other && model.trait[SPECDEC__OTHER_BASE] > 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
+        CHECK_EQUAL_INT(model.layer[i].shape.rope, other == !model.trait[SPECDEC__REST_TURNS] && model.trait[SPECDEC__OTHER_BASE] ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
         own += other;
     }
     CHECK_EQUAL_INT(model.span_layers[SPECDEC__WINDOW], own);
@@ -1339,7 +1451,7 @@ static unsigned windowed(maker *m)
 
 static void test_windowed(void)
 {
-    static const struct { const char *architecture; unsigned usual; } kinds[] = {{"gemma2", 0x55}, {"gemma3", 0x5F}, {"phi3", 0x7F}};
+    static const struct { const char *architecture; unsigned usual; } kinds[] = {{"gemma2", 0x55}, {"gemma3", 0x5F}, {"phi3", 0x7F}, {"cohere2", 0x77}, {"exaone4", 0x77}};
     static const uint32_t types[] = {7, 0, 4, 5, 10}; /* bool, u8, u32, i32, u64 */
     static const int widths[] = {1, 1, 4, 4, 8};
     maker *m = (maker *)malloc(sizeof *m);
@@ -1405,14 +1517,14 @@ static void test_windowed(void)
 static void test_demands(void)
 {
     static const struct { const char *suffix; uint32_t done, asked; } keys[] = {
-        {".attention.causal", 1, 0}, {".nextn_predict_layers", 0, 1}, {".attention.key_length_swa", 16, 8},
-        {".attention.value_length_swa", 16, 8}, {".rope.dimension_count_swa", 16, 8}};
+        {".attention.causal", 1, 0}, {".attention.key_length_swa", 16, 8}, {".attention.value_length_swa", 16, 8},
+        {".rope.dimension_count_swa", 16, 8}};
     static const char *const architectures[] = {"llama", "gemma3"};
     size_t i, k;
 
     TEST("keys that ask for what is not done are refused by name, with the values that are done they are not");
     for (i = 0; i < SPECDEC__COUNT(architectures); i++) {
-        for (k = 0; k < SPECDEC__COUNT(keys); k++) {
+        for (k = 0; k < (i ? 1 : SPECDEC__COUNT(keys)); k++) { /* a Gemma 3 has windows, and may say other sizes */
             maker *m = new_maker(architectures[i], 0);
             char key[64];
 
@@ -1679,7 +1791,7 @@ static void test_refused(void)
 static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
-    {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
+    {"biases", test_biases}, {"gates", test_gates}, {"layers", test_layers}, {"windowless", test_windowless}, {"resting", test_resting}, {"windowed", test_windowed},
     {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors}, {"scalings", test_scalings}, {"others", test_others},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 

@@ -1,8 +1,8 @@
 /* test_pages.c - what a mapped model leaves in memory: once its weights are repacked, the file's pages are given back; what
    the caller lent, what stays in the file and what lies beside it is untouched.
-   cc -O2 -pthread test_pages.c, run from the repository's root. How many pages are there is asked on Linux alone. */
+   cc -O2 -pthread -I. test_pages.c, run from the repository's root. How many pages are there is asked on Linux alone. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

@@ -1,17 +1,17 @@
 /* test_pipe.c - a target whose layers lie on several ranks, here threads that talk through memory: texts are those of one
    machine, whatever the links do; what goes wrong with a rank ends as an error on all, soon.
-   cc -O2 -pthread test_pipe.c; test_pipe [TEST [TIMES as long]]; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_pipe.c; test_pipe [TEST [TIMES as long]]; SPECDEC_QUICK=1 shortens. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
+#include "skipping_clock.h"
 #define SPECDEC_CLUSTER
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"
 #include "ranks.h"
-#include <unistd.h>
 
 enum { CONTEXT_TOKENS = 200, TEXTS = 4 };
 
@@ -941,7 +941,7 @@ static int is_guessed(specdec *t)
         guess = specdec__guess_root(link, t->at, t->tokens, t->count);
         if ((guess && guess->count) || specdec__os_seconds() - start > 0.3)
             return guess && guess->count;
-        usleep(500);
+        skipping_sleep(0.0005);
     }
 }
 
@@ -1012,8 +1012,9 @@ static specdec *late_text;
 static void *cancel_late(void *argument)
 {
     (void)argument;
-    usleep(150000);
+    skipping_sleep(0.15);
     specdec_cancel(late_text);
+    skipping_count(-1);
     return NULL;
 }
 
@@ -1100,24 +1101,24 @@ static void test_cancel_waits(void)
 
                 set_shut(&c, 0, 1);
                 if (k < 3)
-                    pthread_create(&thread, NULL, cancel_late, NULL);
+                    skipping_start(&thread, cancel_late, NULL);
                 else
                     specdec_cancel(late_text);
                 for (i = 0; i < 40 && !result; i++)
                     result = specdec_step(late_text, &tokens, &count);
                 CHECK_EQUAL_INT(result, SPECDEC_ERROR_CANCELLED);
                 if (k < 3)
-                    pthread_join(thread, NULL);
+                    skipping_join(thread);
                 specdec_cancel(late_text);
                 if (k % 5 == 4) /* what is on its way is given up, and the text begins anew */
                     specdec_rewind(late_text, 12);
                 if (k < 3) /* a prompt takes back the cancel before it: another one ends its wait */
-                    pthread_create(&thread, NULL, cancel_late, NULL);
+                    skipping_start(&thread, cancel_late, NULL);
                 else
                     set_shut(&c, 0, 0);
                 specdec_prompt_tokens(late_text, prompted + 40, 1);
                 if (k < 3)
-                    pthread_join(thread, NULL);
+                    skipping_join(thread);
                 set_shut(&c, 0, k % 4 == 3);
             }
             set_shut(&c, 0, 0);
@@ -1158,7 +1159,7 @@ static void test_cancel_rank(void)
             CHECK_EQUAL_INT(specdec_prompt_tokens(c.ranks[0].text, prompted, 5), SPECDEC_OK);
             specdec_cancel(c.ranks[which].text);
             for (i = 0; i < (which == 1 ? 150 : 10) && !result; i++) {
-                usleep(10000);
+                skipping_sleep(0.01);
                 result = specdec_step(c.ranks[0].text, &tokens, &count);
             }
             CHECK_EQUAL_INT(result, which == 1 ? SPECDEC_ERROR_PEER : SPECDEC_OK);
@@ -1214,13 +1215,13 @@ static void test_never_heard(void)
             join_rank(&c, i, silence);
             c.ranks[i].config = config_of(PLAIN, NOISY);
             c.ranks[i].config.cluster = &c.ranks[i].cluster;
-            pthread_create(&c.ranks[i].thread, NULL, rank_thread, &c.ranks[i]);
+            skipping_start(&c.ranks[i].thread, rank_thread, &c.ranks[i]);
         }
         if (way == 2) {
             for (i = 1; i < 4; i++)
                 while (!has_waited(&c, i))
-                    usleep(1000);
-            usleep(200000);
+                    skipping_sleep(0.001);
+            skipping_sleep(0.2);
             for (i = 1; i < 4; i++) /* none has ended: nobody has told them to */
                 specdec_cancel(c.ranks[4 - i].text);
         }
@@ -1240,7 +1241,7 @@ static int load_slowly(void *user_data, const char *what, int done, int all)
     (void)done;
     (void)all;
     if (strcmp(what, "repack") == 0)
-        usleep(80000);
+        skipping_sleep(0.08);
     return 0;
 }
 
@@ -1480,7 +1481,7 @@ int main(int argc, char **argv)
                  {"width", test_width}};
     size_t i;
 
-    quick = getenv("SPECDEC_QUICK") != NULL;
+    skipping.on = quick = getenv("SPECDEC_QUICK") != NULL;
     times = argc > 2 ? atoi(argv[2]) : 1;
     make_models();
     for (i = 0; i < sizeof tests / sizeof *tests; i++)

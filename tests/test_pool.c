@@ -1,5 +1,5 @@
 /* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking, teams. Meant to run under
-   -fsanitize=thread, too. cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
+   -fsanitize=thread, too. cc -O2 -pthread -I. test_pool.c; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_MAX_THREADS 1023 /* many more than usual */
 #include "../src/base/pool.h"
 #include "check.h"

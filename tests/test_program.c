@@ -1,9 +1,9 @@
 /* test_program.c - the promises of tools/program.h and json.h: energy is counted where the platform tells, also when
    its counter starts over; JSON is valid, whatever is put into it, and read as it is written; numbers on the command
    line are what they say.
-   cc -O2 -pthread test_program.c; writes a few files below /tmp. */
+   cc -O2 -pthread -I. test_program.c; writes a few files below /tmp. */
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "../tools/program.h"
 #include "../tools/json.h"

@@ -882,13 +882,13 @@ run "$B/specdec-info" -m $TARGET -md $DRAFT --tensors
 check "specdec-info tells types, memory and instruction sets" sh -c "grep -q Q8_0 $T/out && grep -q '^memory.*exactly' $T/out && grep -q scalar $T/out"
 run "$B/specdec-info" -m $TARGET --memory
 check "specdec-info --memory is a number" grep -q '^[0-9][0-9]*$' "$T/out"
-{ # one tensor, w, of 256 values of type 39
+{ # one tensor, w, of 256 values of type 9
     printf 'GGUF\003\000\000\000\001\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000'
-    printf '\001\000\000\000\000\000\000\000w\001\000\000\000\000\001\000\000\000\000\000\000\047\000\000\000'
-    printf '\000\000\000\000\000\000\000\000%150s' ''
+    printf '\001\000\000\000\000\000\000\000w\001\000\000\000\000\001\000\000\000\000\000\000\011\000\000\000'
+    printf '\000\000\000\000\000\000\000\000%300s' ''
 } > "$T/other.gguf"
 run "$B/specdec-info" -m "$T/other.gguf"
-check "specdec-info names types that are not read" grep -q 'MXFP4 (not read): 1 tensors, 136 bytes' "$T/out"
+check "specdec-info names types that are not read" grep -q 'Q8_1 (not read): 1 tensors, 288 bytes' "$T/out"
 "$B/specdec-quantize" $TARGET "$T/q4.gguf" Q4_0 > /dev/null 2>&1
 run "$B/specdec-info" -m "$T/q4.gguf"
 check "specdec-quantize makes Q4_0" grep -q 'Q4_0: ' "$T/out"

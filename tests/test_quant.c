@@ -91,6 +91,21 @@ static const known_block known_blocks[] = {
      6, {{0, -16.125f}, {1, 16.125f}, {7, -16.125f}, {8, 3}, {16, 5}, {32, 1}}},
     {SPECDEC__TYPE_IQ2_S, 6, {TWO(0, ONE), {2, 255}, {34, 0x80}, {66, 0x03}, {74, 0x21}},
      6, {{0, 16.125f}, {7, -16.125f}, {8, 3}, {15, 3}, {16, 5}, {32, 1}}},
+    {SPECDEC__TYPE_MXFP4, 4, {{0, 129}, {1, 0xF1}, {2, 0x92}, {16, 0x07}},
+     7, {{0, 2}, {16, -24}, {1, 4}, {17, -2}, {15, 24}, {31, 0}, {2, 0}}},
+    {SPECDEC__TYPE_NVFP4, 7, {{0, 0x38}, {1, 0x7F}, {2, 0x01}, {3, 0x41}, {4, 0xF1}, {12, 0x77}, {35, 0x20}},
+     6, {{0, 0.5f}, {8, -6}, {16, 0}, {55, 0}, {63, 2.25f}, {1, 0}}},
+    {SPECDEC__TYPE_Q1_0, 4, {TWO(0, HALF), {2, 0x81}, {17, 0x40}}, 5, {{0, 0.5f}, {1, -0.5f}, {7, 0.5f}, {126, 0.5f}, {127, -0.5f}}},
+    {SPECDEC__TYPE_Q2_0, 4, {TWO(0, HALF), {2, 0xE4}, {17, 0x80}},
+     6, {{0, -0.5f}, {1, 0}, {2, 0.5f}, {3, 1}, {63, 0.5f}, {62, -0.5f}}},
+    {SPECDEC__TYPE_TQ2_0, 4, {{0, 0xE4}, {63, 0x20}, TWO(64, HALF)},
+     6, {{0, -0.5f}, {32, 0}, {64, 0.5f}, {96, 1}, {223, 0.5f}, {255, -0.5f}}},
+    {SPECDEC__TYPE_TQ1_0, 6, {{0, 0x80}, {32, 0xFF}, {51, 0x80}, {47, 0x56}, TWO(52, DOUBLE)},
+     8, {{0, 0}, {32, 0}, {128, 0}, {160, 2}, {224, 2}, {243, 0}, {175, 0}, {191, -2}}},
+    {SPECDEC__TYPE_IQ1_S, 8, {TWO(0, ONE), {2, 1}, {33, 0xFF}, TWO(34, 0x2000), TWO(48, 0x8E00)},
+     8, {{0, 5.625f}, {1, -4.375f}, {7, -4.375f}, {8, -4.375f}, {32, -0.875f}, {248, 0.875f}, {255, 0.875f}, {224, -1.125f}}},
+    {SPECDEC__TYPE_IQ1_M, 8, {{0, 1}, {31, 0xFF}, {32, 0x08}, {47, 0x70}, {49, 0x00}, {51, 0x00}, {53, 0xC0}, {55, 0x3E}},
+     6, {{0, 0.875f}, {1, -1.125f}, {8, -0.875f}, {248, 16.875f}, {255, 16.875f}, {16, -0.875f}}},
 };
 
 static void test_known_blocks(void)
@@ -130,7 +145,7 @@ static void test_table(void)
             continue;
         known++;
         for (i = 0; i < SPECDEC__QUANT_FIELDS && type->fields[i].unit; i++)
-            sum += (type->fields[i].unit == SPECDEC__QUANT_BITS32 ? 4 : type->fields[i].unit) * type->fields[i].count;
+            sum += (int)specdec__quant_unit_bytes(type->fields[i].unit) * type->fields[i].count;
         CHECK_EQUAL_INT(sum, type->bytes);
         CHECK(type->number < SPECDEC__TYPE_COUNT);
         CHECK(type->block <= SPECDEC__QUANT_BLOCK && type->bytes <= SPECDEC__QUANT_BYTES);
@@ -150,6 +165,7 @@ static const struct { const uint16_t *points; int count, magnitudes; } grids[] =
     {specdec__quant_iq3_s_grid, SPECDEC__COUNT(specdec__quant_iq3_s_grid), 8},
     {specdec__quant_iq2_xs_grid, SPECDEC__COUNT(specdec__quant_iq2_xs_grid), 3},
     {specdec__quant_iq2_s_grid, SPECDEC__COUNT(specdec__quant_iq2_s_grid), 3},
+    {specdec__quant_iq1_grid, SPECDEC__COUNT(specdec__quant_iq1_grid), 3},
 };
 
 static void test_grids(void)
@@ -492,7 +508,7 @@ static void test_plain_decoders(void)
         decode = type->decode;
         for (plain = 0; plain < SPECDEC__COUNT(plain_decoders); plain++)
             decode = plain_decoders[plain].type == number ? plain_decoders[plain].decode : decode;
-        lowest = type->has_minimum ? 0 : -(1 << type->bits) / 2;
+        lowest = -specdec__quant_bias(type->bits, type->has_minimum);
         TEST("a row of blocks becomes scale * code + minimum, element for element, with codes of so many bits");
         for (repeat = 0, wrong = 0; repeat < 100; repeat++) {
             random_bytes(row, sizeof row);

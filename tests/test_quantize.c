@@ -1,7 +1,6 @@
 /* test_quantize.c - the promises of tools/specdec-quantize about values and types: what a type can hold is written, what it
    cannot is refused; rows that blocks of 256 do not fit get a type of about the same size; and the summary says so.
    cc -O2 -pthread -I. test_quantize.c -lm; writes a few files below /tmp. */
-#define SPECDEC_NO_SIMD /* builds in a third of the time */
 #define SPECDEC_IMPLEMENTATION
 #define main quantize_main
 #include "../tools/specdec-quantize.c"

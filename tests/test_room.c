@@ -1,8 +1,8 @@
 /* test_room.c - the cache has room for what was asked of it: with config.cache 0 every text of every configuration can be
    filled to the end of its context, whatever windows its layers have and whoever drafts.
-   cc -O2 -pthread test_room.c. SPECDEC_ROOM_DEEP=1: engines of all configurations, not of a sample; takes half an hour. */
+   cc -O2 -pthread -I. test_room.c. SPECDEC_ROOM_DEEP=1: engines of all configurations, not of a sample; takes half an hour. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

@@ -1,9 +1,9 @@
 /* test_save.c - contexts that last: a saved text goes on bit for bit as if it had never stopped, files that are damaged or
    foreign are refused and change nothing; a full context slides and goes on as a text that was given what stays.
-   cc -O2 -pthread test_save.c, run from the repository's root; SPECDEC_QUICK=1 shortens.
+   cc -O2 -pthread -I. test_save.c, run from the repository's root; SPECDEC_QUICK=1 shortens.
    test_save NAME: one test. test_save write FILE, test_save read FILE: texts saved here go on on another machine. */
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "machine.h"

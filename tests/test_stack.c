@@ -1,7 +1,7 @@
 /* test_stack.c - how much of the caller's stack the calls need: as much as the header says under MEMORY, at most.
-   cc -O2 -pthread test_stack.c. Every call runs on a thread whose stack has been painted. */
+   cc -O2 -pthread -I. test_stack.c. Every call runs on a thread whose stack has been painted. */
 #define _POSIX_C_SOURCE 200809L
-#include "../specdec.h"
+#include "specdec.h"
 #include "check.h"
 #include <pthread.h>
 

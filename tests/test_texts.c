@@ -1,6 +1,6 @@
 /* test_texts.c - many texts in one engine: each writes what it writes alone, whoever else is there, whenever they come, go,
    fork, are cancelled or run out of memory; pages come back when nobody needs them.
-   cc -O2 -pthread test_texts.c, run from the repository's root; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread -I. test_texts.c, run from the repository's root; SPECDEC_QUICK=1 shortens. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -8,7 +8,7 @@ static void come_late(void);
 #define SPECDEC__PAUSE() come_late()
 #define SPECDEC__PIPE 1
 #define SPECDEC_IMPLEMENTATION
-#include "../specdec.h"
+#include "specdec.h"
 #include <limits.h>
 #include "check.h"
 #include "gguf_maker.h"

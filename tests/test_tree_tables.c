@@ -1,5 +1,4 @@
 /* test_tree_tables.c - the generated trees in the header are those that the generator makes. */
-#define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
 #define SPECDEC_IMPLEMENTATION
 #define main generator_main
 #include "../tools/specdec-tune.c"

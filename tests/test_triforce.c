@@ -104,11 +104,11 @@ static double worst_score;
 /* Dimension d of a key in a cache. */
 static float key_at(const specdec__kv *kv, const specdec__layer *layer, int head, int slot, int d)
 {
-    const unsigned char *keys = specdec__kv_keys(kv, SPECDEC__WHOLE, slot / SPECDEC__KEYS, layer->place, head);
+    const unsigned char *keys = specdec__kv_keys(kv, &kv->layer[layer->index], slot / SPECDEC__KEYS, head);
     float key;
 
     if (specdec__kv_types[kv->type].tiles) {
-        const unsigned char *block = keys + specdec__kv_tile_block(kv, slot, d);
+        const unsigned char *block = keys + specdec__kv_tile_block(&kv->layer[layer->index], slot, d);
 
         return specdec__float_from_f16(specdec__load_u16(block + slot % 16 * 2)) *
                (float)(int8_t)block[32 + d % 32 / 4 * 64 + slot % 16 * 4 + d % 4];
@@ -296,7 +296,7 @@ static long chosen_times[WATCHED_HEADS];
 static void watch_scores(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                          float *scores)
 {
-    const int at = layer->place * c->model->kv_heads + head;
+    const int at = layer->index * c->model->kv_heads + head;
     int i;
 
     specdec__retrieve_scores(c, r, thread, layer, head, scores);

@@ -184,8 +184,8 @@
 #define SPECDEC__CLUSTER 0
 #endif
 
-/* Whether the target's lane may have several runs on their way: that of a cluster, of a test or of specdec-sim.
-   Elsewhere nothing of it is compiled. */
+/* Whether a target, or a draft model, may have another lane than the caller's threads: that of a cluster, of a test or
+   of specdec-sim. Elsewhere nothing of lanes is compiled. */
 #ifndef SPECDEC__PIPE
 #define SPECDEC__PIPE SPECDEC__CLUSTER
 #endif

@@ -44,31 +44,32 @@ static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned 
     }
 }
 
-/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. */
-static void specdec__kv_move_slot(const specdec__kv *kv, unsigned char *k, int at, specdec__kv_file *file)
+/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. type: of the cache. */
+static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                  specdec__kv_file *file)
 {
-    const size_t dim = (size_t)kv->dim, row = (size_t)at * dim;
-    unsigned char *v = k + kv->key_bytes;
+    const size_t row = (size_t)at * (size_t)layer->value_dim;
+    unsigned char *v = k + layer->key_bytes;
     int d;
 
-    switch (kv->type) {
+    switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_move_floats(file, kv->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_move_floats(file, kv->dim, v + row * 4, 4);
+        specdec__kv_move_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_move_floats(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_move(file, 2, kv->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_move(file, 2, kv->dim, v + row * 2, 2);
+        specdec__kv_move(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_move(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
-        for (d = 0; d < kv->dim; d += 32) {
-            unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+        for (d = 0; d < layer->dim; d += 32) {
+            unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
 
             specdec__kv_move(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
             specdec__kv_move(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
         specdec__kv_move_floats(file, 1, v + (size_t)at * 4, 4);
-        for (d = 0; d < kv->dim; d += SPECDEC__ROWS)
+        for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
             specdec__kv_move(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code(at, d), 4);
         break;
     }
@@ -77,9 +78,7 @@ static void specdec__kv_move_slot(const specdec__kv *kv, unsigned char *k, int a
 /* Bytes that the keys and values of so many positions of a span take in a file. */
 static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 {
-    const size_t slot = kv->head_bytes / SPECDEC__KEYS * (size_t)kv->kv_heads;
-
-    return specdec__size_multiply(slot, specdec__size_multiply((size_t)kv->span[span].layers, (size_t)count));
+    return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
 /* Moves the keys and values of logical positions [from, end), which the view has: 64 positions at a time, of these
@@ -89,15 +88,17 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
-    for (; from < end && kv->span[span].layers; from += count) {
+    for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
         specdec__view_slots(&view->span[span], from, count, slots);
-        for (layer = 0; layer < kv->span[span].layers; layer++)
-            for (head = 0; head < kv->kv_heads; head++)
+        for (layer = 0; layer < kv->layers; layer++) {
+            const specdec__kv_layer *l = &kv->layer[layer];
+
+            for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_move_slot(kv,
-                                          specdec__kv_keys(kv, span, slots[i] / SPECDEC__KEYS, layer, head),
+                    specdec__kv_move_slot(kv->type, l, specdec__kv_keys(kv, l, slots[i] / SPECDEC__KEYS, head),
                                           slots[i] % SPECDEC__KEYS, file);
+        }
     }
 }
 
@@ -133,19 +134,19 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
 SPECDEC__FOR_SPEED
 
 /* Stores a key and a value as codes: see specdec__kv_store. */
-static void specdec__kv_store_codes(const specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
-                                    const float *key, const float *value, int8_t *codes)
+static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
+                                    int at, const float *key, const float *value, int8_t *codes)
 {
-    unsigned char *v = k + kv->key_bytes;
-    float scale = kernels->float_to_codes(value, kv->dim, codes);
+    unsigned char *v = k + layer->key_bytes;
+    float scale = kernels->float_to_codes(value, layer->value_dim, codes);
     int8_t row[32];
     int d;
 
     memcpy(v + (size_t)at * 4, &scale, 4);
-    for (d = 0; d < kv->dim; d++)
+    for (d = 0; d < layer->value_dim; d++)
         v[specdec__kv_value_code(at, d)] = (unsigned char)codes[d];
-    for (d = 0; d < kv->dim; d += 32) {
-        unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+    for (d = 0; d < layer->dim; d += 32) {
+        unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
 
         scale = kernels->float_to_codes(key + d, 32, row);
         specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
@@ -154,21 +155,21 @@ static void specdec__kv_store_codes(const specdec__kv *kv, const specdec__kernel
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value key_bytes behind, at place
-   `at`. codes: room for (dim). */
-static void specdec__kv_store(const specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
-                              const float *key, const float *value, int8_t *codes)
+/* Stores one key (dim floats, rotated, padded with zeros) at k of a page of a cache of this type, and one value
+   (value_dim, padded) key_bytes behind, at place `at`. codes: room for (value_dim). */
+static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                              unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
 {
-    unsigned char *v = k + kv->key_bytes;
-    const int dim = kv->dim;
+    unsigned char *v = k + layer->key_bytes;
+    const int dim = layer->dim, value_dim = layer->value_dim;
     unsigned char halves[32];
     int d, i;
 
-    switch (kv->type) {
+    switch (type) {
     case SPECDEC__KV_F32:
         for (d = 0; d < dim; d++)
             memcpy(k + ((size_t)d * SPECDEC__KEYS + (size_t)at) * 4, key + d, 4);
-        memcpy(v + (size_t)at * (size_t)dim * 4, value, (size_t)dim * 4);
+        memcpy(v + (size_t)at * (size_t)value_dim * 4, value, (size_t)value_dim * 4);
         break;
     case SPECDEC__KV_F16:
         for (d = 0; d < dim; d += 16) {
@@ -176,37 +177,39 @@ static void specdec__kv_store(const specdec__kv *kv, const specdec__kernels *ker
             for (i = 0; i < 16; i++)
                 memcpy(k + ((size_t)(d + i) * SPECDEC__KEYS + (size_t)at) * 2, halves + i * 2, 2);
         }
-        kernels->float_to_f16(value, dim, v + (size_t)at * (size_t)dim * 2);
+        kernels->float_to_f16(value, value_dim, v + (size_t)at * (size_t)value_dim * 2);
         break;
-    default: specdec__kv_store_codes(kv, kernels, k, at, key, value, codes); break;
+    default: specdec__kv_store_codes(layer, kernels, k, at, key, value, codes); break;
     }
 }
 
 /* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
-   converted into buffer. */
-static const float *specdec__kv_keys_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
-                                               const unsigned char *half, int slots, float *buffer)
+   converted into buffer. type: of the cache. */
+static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer *layer,
+                                               const specdec__kernels *kernels, const unsigned char *half, int slots,
+                                               float *buffer)
 {
     int d;
 
-    if (kv->type == SPECDEC__KV_F32)
+    if (type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
     if (slots > SPECDEC__KEYS / 2) {
-        kernels->f16_to_float(half, kv->dim * SPECDEC__KEYS, buffer);
+        kernels->f16_to_float(half, layer->dim * SPECDEC__KEYS, buffer);
         return buffer;
     }
-    for (d = 0; d < kv->dim; d++)
+    for (d = 0; d < layer->dim; d++)
         kernels->f16_to_float(half + (size_t)d * SPECDEC__KEYS * 2, specdec__round_up(slots, 16),
                               buffer + d * SPECDEC__KEYS);
     return buffer;
 }
 
-/* The same for values (64, dim). */
-static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
-                                                 const unsigned char *half, int slots, float *buffer)
+/* The same for values (64, value_dim). */
+static const float *specdec__kv_values_as_floats(int type, const specdec__kv_layer *layer,
+                                                 const specdec__kernels *kernels, const unsigned char *half, int slots,
+                                                 float *buffer)
 {
-    if (kv->type == SPECDEC__KV_F32)
+    if (type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
-    kernels->f16_to_float(half, kv->dim * slots, buffer);
+    kernels->f16_to_float(half, layer->value_dim * slots, buffer);
     return buffer;
 }

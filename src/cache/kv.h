@@ -2,7 +2,8 @@
  * >>cache/kv: pages of 64 slots, and views: ordered lists of segments.
  *
  * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
- * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
+ * so a view can return the pages that no window reaches any more. A layer has the heads, and the sizes of these, that
+ * its shape says. A page may be part of several views: it counts them.
  * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order,
  * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
  * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
@@ -16,6 +17,7 @@
 #include "../base/base.h"
 #include "../kernel/kernel.h"
 #include "../model/model.h"
+#include "../model/facts.h"
 
 /* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
    or all of a value (f32). */
@@ -65,7 +67,7 @@ typedef struct specdec__view {
 
 /* Pages of the layers of a span. */
 typedef struct specdec__pages {
-    int layers, window; /* window: keys that a query sees; 0: all */
+    int window;         /* keys that a query sees; 0: all */
     int count, free_count; /* count 0: the model has no such layers */
     size_t bytes;       /* of a page */
     unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
@@ -95,10 +97,23 @@ typedef struct specdec__kv_news {
     int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
 } specdec__kv_news;
 
+/* Where the keys and values of a layer lie in the pages of its span. */
+typedef struct specdec__kv_layer {
+    int span;
+    int owns;           /* 0: they are another layer's, or the layer has no attention, and then no kv heads */
+    int kv_heads;
+    int dim, value_dim; /* sizes of a head's keys and values, padded */
+    size_t key_bytes;   /* keys of one page and head: its values lie behind them */
+    size_t head_bytes;  /* both */
+    size_t at;          /* of the first head, in a page */
+} specdec__kv_layer;
+
 typedef struct specdec__kv {
-    int type, kv_heads, dim /* padded head size */;
-    size_t head_bytes; /* keys and values of one page, layer and head */
-    size_t key_bytes;  /* keys alone: values lie behind them */
+    int type;
+    int layers;
+    specdec__kv_layer *layer; /* (layers) */
+    int dim;                  /* padded head size of keys or values, whichever are larger, in any layer */
+    size_t head_bytes;        /* keys and values of one page and head, at most */
     specdec__pages span[SPECDEC__SPANS];
     specdec__view *kept; /* the first of the kept views; NULL: there are none */
     uint64_t clock;      /* counts what happens to them */
@@ -156,25 +171,70 @@ static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *r
     return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
+/* How much room a layer of this shape needs in a page. */
+static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *shape)
+{
+    const specdec__kv_type *t = &specdec__kv_types[type];
+    specdec__kv_layer l;
+
+    memset(&l, 0, sizeof l);
+    l.span = shape->span;
+    l.kv_heads = shape->kv_heads;
+    if (!l.kv_heads)
+        return l;
+    l.owns = 1;
+    l.dim = specdec__round_up(shape->key_dim, t->multiple);
+    l.value_dim = specdec__round_up(shape->value_dim, t->multiple);
+    l.key_bytes = (size_t)l.dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
+    l.head_bytes = l.key_bytes + (size_t)l.value_dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
+    if (t->tiles)
+        l.head_bytes = l.key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)l.value_dim);
+    return l;
+}
+
+/* Lays out the pages: the layers of a span lie one behind the other in each of its pages. */
+static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
+{
+    int i;
+
+    kv->layers = model->layers;
+    kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
+    for (i = 0; i < kv->layers; i++) {
+        const specdec__shape shape = specdec__model_layer_shape(model, model->first + i);
+        specdec__kv_layer l = specdec__kv_layer_of(kv->type, &shape);
+        size_t *end = &kv->span[l.span].bytes;
+
+        l.at = *end;
+        if (shape.keys_of != model->first + i) {
+            if (kv->layer)
+                l = kv->layer[shape.keys_of - model->first];
+            l.owns = 0;
+        }
+        if (l.owns)
+            *end = specdec__size_add(*end, specdec__size_multiply(l.head_bytes, (size_t)l.kv_heads));
+        if (kv->layer)
+            kv->layer[i] = l;
+    }
+}
+
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
                              specdec__arena *arena)
 {
+    specdec__shape widest;
     int span;
 
     memset(kv, 0, sizeof *kv);
+    memset(&widest, 0, sizeof widest);
     kv->type = type;
-    kv->kv_heads = model->kv_heads;
-    kv->dim = specdec__round_up(model->head_dim, specdec__kv_types[type].multiple);
-    kv->key_bytes = (size_t)kv->dim * SPECDEC__KEYS / 32 * (size_t)specdec__kv_types[type].bytes_per_32;
-    kv->head_bytes = 2 * kv->key_bytes;
-    if (specdec__kv_types[type].tiles)
-        kv->head_bytes = kv->key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)kv->dim);
+    widest.kv_heads = 1;
+    widest.key_dim = widest.value_dim = model->head_dim;
+    kv->dim = specdec__kv_layer_of(type, &widest).dim;
+    kv->head_bytes = specdec__kv_layer_of(type, &widest).head_bytes;
+    specdec__kv_place_layers(kv, model, arena);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
 
-        pages->layers = model->span_layers[span];
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
-        pages->bytes = specdec__size_multiply(kv->head_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
         if (model->span_used[span])
             specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
     }
@@ -191,12 +251,13 @@ static size_t specdec__kv_bytes(const specdec__kv *kv)
     return bytes;
 }
 
-SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span, int page, int layer, int head)
+/* The keys of a layer's head in a page; its values lie key_bytes behind them. */
+SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
+                                                int head)
 {
-    const specdec__pages *pages = &kv->span[span];
+    const specdec__pages *pages = &kv->span[layer->span];
 
-    return pages->memory + (size_t)page * pages->bytes +
-           ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * kv->head_bytes;
+    return pages->memory + (size_t)page * pages->bytes + layer->at + (size_t)head * layer->head_bytes;
 }
 
 /* Tells who listens what was done to a view. */
@@ -205,7 +266,7 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
 {
     specdec__kv_news news;
 
-    if (!SPECDEC__CLUSTER || !kv->tell)
+    if (!SPECDEC__PIPE || !kv->tell)
         return;
     news.kind = kind;
     news.view = view;

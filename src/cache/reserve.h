@@ -211,18 +211,18 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
 /* The same. Those who listen hear of it when it has changed something. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__CLUSTER && kv->tell ? specdec__view_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
     const int enough = specdec__view_extend(view, kv, n);
 
-    if (SPECDEC__CLUSTER && (!enough || before < n))
+    if (SPECDEC__PIPE && (!enough || before < n))
         specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
     return enough;
 }
 
 /* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
-SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv *kv, int slot, int d)
+SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv_layer *layer, int slot, int d)
 {
-    return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (kv->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
+    return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (layer->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
 }
 
 /* Where dimension d of an 8-bit value stands in its half of a page. */
@@ -235,21 +235,22 @@ SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
 }
 
 /* Copies an 8-bit key and value to another place; both from the keys of a page and head on. */
-static void specdec__kv_copy_codes(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b)
+static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigned char *from, int a, unsigned char *to,
+                                   int b)
 {
-    const unsigned char *v = from + kv->key_bytes, *old;
-    unsigned char *v_to = to + kv->key_bytes, *own;
+    const unsigned char *v = from + layer->key_bytes, *old;
+    unsigned char *v_to = to + layer->key_bytes, *own;
     int d, i;
 
-    for (d = 0; d < kv->dim; d += 32) {
-        old = from + specdec__kv_tile_block(kv, a, d);
-        own = to + specdec__kv_tile_block(kv, b, d);
+    for (d = 0; d < layer->dim; d += 32) {
+        old = from + specdec__kv_tile_block(layer, a, d);
+        own = to + specdec__kv_tile_block(layer, b, d);
         memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
         specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS,
                                   own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
     }
     memcpy(v_to + (size_t)(b % SPECDEC__KEYS) * 4, v + (size_t)(a % SPECDEC__KEYS) * 4, 4);
-    for (d = 0; d < kv->dim; d += SPECDEC__ROWS) {
+    for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS) {
         old = v + specdec__kv_value_code(a, d);
         own = v_to + specdec__kv_value_code(b, d);
         for (i = 0; i < SPECDEC__ROWS; i++)
@@ -257,22 +258,23 @@ static void specdec__kv_copy_codes(const specdec__kv *kv, const unsigned char *f
     }
 }
 
-/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another. */
-static void specdec__kv_copy_run(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b,
-                                 int count)
+/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another; type: of
+   the cache. */
+static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
+                                 unsigned char *to, int b, int count)
 {
-    const size_t dim = (size_t)kv->dim, size = kv->type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count;
-    const size_t old = (size_t)a, own = (size_t)b;
+    const size_t row = (size_t)layer->value_dim * (type == SPECDEC__KV_F32 ? 4 : 2);
+    const size_t size = type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count, old = (size_t)a, own = (size_t)b;
     size_t d;
     int i;
 
-    if (specdec__kv_types[kv->type].tiles) {
+    if (specdec__kv_types[type].tiles) {
         for (i = 0; i < count; i++)
-            specdec__kv_copy_codes(kv, from, a + i, to, b + i);
+            specdec__kv_copy_codes(layer, from, a + i, to, b + i);
         return;
     }
-    memcpy(to + kv->key_bytes + own * dim * size, from + kv->key_bytes + old * dim * size, n * dim * size);
-    for (d = 0; d < dim; d++)
+    memcpy(to + layer->key_bytes + own * row, from + layer->key_bytes + old * row, n * row);
+    for (d = 0; d < (size_t)layer->dim; d++)
         memcpy(to + (d * SPECDEC__KEYS + own) * size, from + (d * SPECDEC__KEYS + old) * size, n * size);
 }
 
@@ -281,11 +283,13 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
     int layer, head;
 
-    for (layer = 0; layer < kv->span[span].layers; layer++)
-        for (head = 0; head < kv->kv_heads; head++)
-            specdec__kv_copy_run(kv, specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer, head),
-                                 from % SPECDEC__KEYS,
-                                 specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer, head), to % SPECDEC__KEYS, 1);
+    for (layer = 0; layer < kv->layers; layer++) {
+        const specdec__kv_layer *l = &kv->layer[layer];
+
+        for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
+            specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, from / SPECDEC__KEYS, head), from % SPECDEC__KEYS,
+                                 specdec__kv_keys(kv, l, to / SPECDEC__KEYS, head), to % SPECDEC__KEYS, 1);
+    }
 }
 
 /* Returns the pages that no later query's window reaches, but for a few. */

@@ -12,9 +12,50 @@
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
 #include "../engine/engine.h"
-#include "../engine/ahead.h"
+#include "../engine/layout.h"
+#include "../schedule/ahead.h"
+
+#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
+#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
+
+/* What a rank that only drafts knows of a text. */
+typedef struct specdec__guesser_text {
+    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
+    uint32_t epoch;    /* that rank 0 is in */
+    int fresh;         /* the root is one of which rank 0 was not told yet */
+    int full;          /* there was no room for guesses behind so many tokens */
+} specdec__guesser_text;
+
+/* What a rank has that only drafts. */
+typedef struct specdec__guesser {
+    specdec__guesser_text *texts; /* (texts) */
+    uint32_t number;         /* of the next guess */
+    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
+    int runs;                /* that were made for it since its turn came */
+} specdec__guesser;
 
 SPECDEC__FOR_SIZE
+
+/* What a rank needs that only drafts. */
+static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
+{
+    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
+    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
+    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
+    int i;
+
+    for (i = 0; i < e->room.views; i++) {
+        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
+
+        if (texts)
+            texts[i].numbers = numbers;
+    }
+    if (!guesser)
+        return;
+    guesser->texts = texts;
+    guesser->number = 1;
+    e->link->guesser = guesser;
+}
 
 static specdec__proposal *specdec__guesser_proposal(const specdec *t)
 {
@@ -31,7 +72,7 @@ static void specdec__guesser_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->stays = p->count = 0;
     t->count = count;
-    t->engine->guesser->texts[t->at].full = 0;
+    t->engine->link->guesser->texts[t->at].full = 0;
 }
 
 /* Guesses begin behind the text, or go on where some stayed. */
@@ -42,7 +83,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->guesser->texts[t->at].fresh = !p->stays;
+    e->link->guesser->texts[t->at].fresh = !p->stays;
     p->grows = 1;
 }
 
@@ -51,7 +92,7 @@ static void specdec__guesser_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    uint32_t *numbers = e->guesser->texts[t->at].numbers;
+    uint32_t *numbers = e->link->guesser->texts[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -62,7 +103,7 @@ static void specdec__guesser_settle(specdec *t, int n)
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_fade(e->tune);
-    if (e->guesser->text == t)
+    if (e->link->guesser->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
@@ -153,9 +194,9 @@ static void specdec__guesser_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->guesser->texts[view].epoch != epoch)
+        if (e->link->guesser->texts[view].epoch != epoch)
             specdec__guesser_cut(&e->texts[view], e->texts[view].count);
-        e->guesser->texts[view].epoch = epoch;
+        e->link->guesser->texts[view].epoch = epoch;
         sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->texts[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
@@ -189,7 +230,7 @@ static void specdec__guesser_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser *g = e->guesser;
+    specdec__guesser *g = e->link->guesser;
     specdec__guesser_text *own = &g->texts[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
@@ -225,7 +266,7 @@ static int specdec__guesser_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->guesser->texts[t->at];
+    specdec__guesser_text *own = &e->link->guesser->texts[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -257,7 +298,7 @@ static int specdec__guesser_extend(specdec *t)
 /* The next text behind whose last token nothing was guessed yet; NULL: there is none. */
 static specdec *specdec__guesser_next(const specdec__engine *e)
 {
-    const specdec__guesser *g = e->guesser;
+    const specdec__guesser *g = e->link->guesser;
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
@@ -274,7 +315,7 @@ static specdec *specdec__guesser_next(const specdec__engine *e)
 /* Goes on with a text: another one when that waits and this one had its turn. Returns 0 when there is none. */
 static int specdec__guesser_work(specdec__engine *e)
 {
-    specdec__guesser *g = e->guesser;
+    specdec__guesser *g = e->link->guesser;
     specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__guesser_next(e);
     int went = g->text && !next && specdec__guesser_extend(g->text);
 

@@ -5,9 +5,9 @@
 #pragma once
 #include "../base/base.h"
 #include "../text/vocabulary.h"
-#include "../model/bind.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
+#include "config.h"
 #include "wire.h"
 #include "link.h"
 #include "orders.h"
@@ -90,7 +90,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
     int **cancels = SPECDEC__TAKE(arena, int *, room->views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
-    const int drafter = specdec__model_drafter(cluster);
+    const int drafter = specdec__cluster_drafter(cluster);
 
     if (!cluster->rank && drafter)
         specdec__link_take_guesses(link, room, arena);
@@ -109,9 +109,8 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     link->most_words = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
     c->link = link;
-    c->between = specdec__link_between;
-    if (!cluster->rank && specdec__link_last(link)) {
-        c->elsewhere = specdec__link_run;
+    c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last(link)];
+    if (c->hooks->beyond) {
         c->kv.tell = specdec__link_tell;
         c->kv.listener = link;
     }

@@ -266,4 +266,8 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
     return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
 }
 
+/* Of a rank behind which nobody goes on, and of rank 0. */
+static const specdec__forward_hooks specdec__link_hooks[] = {{specdec__link_between, NULL},
+                                                             {specdec__link_between, specdec__link_run}};
+
 SPECDEC__FOR_SPEED

@@ -162,6 +162,8 @@ typedef struct specdec__link {
     specdec_error failed;      /* why nothing goes on any more */
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
+    struct specdec__ranks *ranks;     /* the lane of rank 0 */
+    struct specdec__guesser *guesser; /* what a rank has that only drafts */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */

@@ -19,9 +19,6 @@
 #include "../cache/reserve.h"
 #include "../forward/context.h"
 #include "../forward/step.h"
-#include "../cluster/wire.h"
-#include "../cluster/rank.h"
-#include "../cluster/meet.h"
 #include "../speculation/ngram.h"
 #include "../speculation/ngram_file.h"
 #include "../speculation/draft.h"
@@ -30,12 +27,13 @@
 #include "engine.h"
 #include "layout.h"
 #include "sequences.h"
-#include "runs.h"
+#include "start.h"
 #include "prefill.h"
 #include "slide.h"
-#include "plan.h"
-#include "../cluster/draft_rank.h"
-#include "work.h"
+#include "../schedule/plan.h"
+#include "../cluster/cluster.h"
+#include "../schedule/stop.h"
+#include "../schedule/work.h"
 
 SPECDEC__FOR_SIZE
 
@@ -99,7 +97,7 @@ static specdec_result specdec__check_call(specdec *t, int given)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
-    if (SPECDEC__CLUSTER && t->engine->link && t->engine->link->cluster.rank)
+    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
@@ -114,13 +112,22 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
+/* Makes the engine a rank of the cluster that the configuration names. */
+static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
+{
+    if (!SPECDEC__CLUSTER && e->config.cluster)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
+    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+}
+
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
 
     specdec__engine_parts(e, arena);
-    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+    if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
+        (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
@@ -226,20 +233,12 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
 
 static specdec_result specdec__call_serve(specdec *t)
 {
-    specdec__link *link = t ? t->engine->link : NULL;
-    specdec_result result;
+    const specdec__remote *remote = t ? t->engine->remote : NULL;
 
-    if (!t || !SPECDEC__CLUSTER || !link || !link->cluster.rank)
-        return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
-                 : SPECDEC_ERROR_ARGUMENT;
-    t->engine->pool.cancel = &link->stop;
-    link->cancel = &t->cancel;
-    result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
-    t->stats.steps = link->runs;
-    t->stats.drafted = link->run_nodes;
-    t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working;
-    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
+    if (!t)
+        return SPECDEC_ERROR_ARGUMENT;
+    return SPECDEC__PIPE && remote && remote->serve ? remote->serve(t)
+               : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
 static specdec_result specdec__call_open(specdec *t, specdec **opened)

@@ -8,7 +8,8 @@
 #include "../base/pool.h"
 #include "engine.h"
 #include "sequences.h"
-#include "work.h"
+#include "../schedule/stop.h"
+#include "../schedule/work.h"
 #include "api.h"
 #include "api_functions.h"
 #include "save.h"
@@ -214,8 +215,8 @@ void specdec_deinit(specdec *t)
     if (!specdec__enter(t))
         return;
     specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
+    if (SPECDEC__PIPE && t->engine->remote)
+        t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
     for (i = 0; i < t->engine->room.views; i++)

@@ -14,14 +14,12 @@
 #include "../model/open.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
-#include "../cluster/wire.h"
-#include "../cluster/link.h"
-#include "../cluster/meet.h"
 #include "../speculation/tree.h"
 #include "../speculation/draft.h"
 #include "../speculation/draft_model.h"
 #include "../speculation/drafters.h"
 #include "../speculation/tune.h"
+#include "../schedule/lane.h"
 #include "stream.h"
 #include "engine.h"
 
@@ -67,73 +65,11 @@ SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) &
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether this is a rank that only drafts. */
-static int specdec__engine_guesses(const specdec_config *c)
-{
-    return SPECDEC__CLUSTER && c->cluster && c->cluster->rank && c->cluster->rank == specdec__model_drafter(c->cluster);
-}
-
-/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
-   the target, of which it has nothing. */
-static specdec_result specdec__engine_guesser(specdec_config *c, specdec_error *error)
-{
-    if (!specdec__source_given(&c->draft))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
-                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
-    c->target = c->draft;
-    c->drafting = SPECDEC_DRAFT_MODEL;
-    c->rule = SPECDEC_RULE_COUPLED;
-    c->policy = SPECDEC_POLICY_DYNAMIC;
-    c->async = c->logprobs = 0;
-    memset(&c->heads, 0, sizeof c->heads);
-    return SPECDEC_OK;
-}
-
-/* What goes together with a rank that only drafts. */
-static specdec_result specdec__engine_afar(const specdec_config *c, specdec_error *error)
-{
-    if (!SPECDEC__OS_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
-    if (c->rule != SPECDEC_RULE_COUPLED)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
-                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
-    return SPECDEC_OK;
-}
-
-/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
-static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *error)
-{
-    const specdec_cluster *cluster = c->cluster;
-    specdec_result result;
-
-    if (!SPECDEC__CLUSTER)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
-        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
-                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
-    if (specdec__model_drafter(cluster) && (result = specdec__engine_afar(c, error)) != SPECDEC_OK)
-        return result;
-    if (specdec__engine_guesses(c))
-        return specdec__engine_guesser(c, error);
-    if (c->target.model || c->target.copy)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
-                             "each rank opens its part of it");
-    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
-                             "in a cluster");
-    if (cluster->rank) {
-        c->drafting = SPECDEC_DRAFT_OFF;
-        memset(&c->draft, 0, sizeof c->draft);
-        memset(&c->heads, 0, sizeof c->heads);
-    }
-    if (cluster->ranks == 1) /* has all layers */
-        c->cluster = NULL;
-    return SPECDEC_OK;
-}
-
 /* Whether the target verifies on other machines, too: then it does so while this one drafts. */
-static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
+
+/* Whether this rank has the draft model alone. */
+static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
 
 /* Where the model of a kind of drafter comes from; NULL: it needs none. */
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
@@ -142,12 +78,11 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
 }
 
 /* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
-    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
 
-    return kind && kind->afar && afar ? kind->afar : kind;
+    return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
 /* Whether a source that a kind of drafter cannot do without is there. */
@@ -159,9 +94,10 @@ static int specdec__engine_given(const specdec_config *c, const specdec__drafter
 }
 
 /* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
-static int specdec__engine_wants(const specdec_config *c, int drafting)
+static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
-    const specdec__drafter_kind *kind = specdec__engine_kind(c, drafting);
+    const specdec_config *c = &e->config;
+    const specdec__drafter_kind *kind = specdec__engine_kind(e, drafting);
     int value = 1;
 
     if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
@@ -173,19 +109,21 @@ static int specdec__engine_wants(const specdec_config *c, int drafting)
 
 /* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
    alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
-static int specdec__engine_tree_size(const specdec_config *c)
+static int specdec__engine_tree_size(const specdec__engine *e)
 {
+    const specdec_config *c = &e->config;
     const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
-    int i, drafters = specdec__in_cluster(c); /* whose ranks are not checked yet: nothing is asked of them here */
+    int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
-        drafters += specdec__engine_wants(c, i);
+        drafters += specdec__engine_wants(e, i);
     return alone ? alone->size : drafters ? 32 : 1;
 }
 
 /* Fills in the defaults and refuses what is out of range. */
-static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
+static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
 {
+    specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
     const specdec__drafter_kind *alone;
 
@@ -210,17 +148,19 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(c);
+    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
-    return c->cluster ? specdec__engine_cluster(c, error) : SPECDEC_OK;
+    return SPECDEC_OK;
 }
 
 /* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
+    specdec__model_cut cut = {NULL, NULL};
+
     *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
@@ -229,8 +169,10 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(e->own[e->own_count++], source, 0, out == &e->target_model && !specdec__engine_guesses(
-                               &e->config) ? e->config.cluster : NULL, arena, error);
+    if (SPECDEC__PIPE && e->remote && out == &e->target_model)
+        cut.cut = e->remote->cut;
+    cut.cluster = e->config.cluster;
+    return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
@@ -246,6 +188,12 @@ static int specdec__engine_grows(const specdec_config *c)
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
+}
+
+/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+static int specdec__engine_fixed(const specdec__engine *e)
+{
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
@@ -403,7 +351,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     memset(&setup, 0, sizeof setup);
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
-    if (specdec__engine_guesses(&e->config))
+    if (specdec__engine_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
         if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
@@ -412,7 +360,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
-    if (SPECDEC__CLUSTER && e->config.cluster && d->model && d->model->reads.count)
+    if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
     if (d->model)
@@ -444,9 +392,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
+        const specdec__drafter_kind *kind = specdec__engine_kind(e, i);
 
-        if (!specdec__engine_wants(c, i))
+        if (!specdec__engine_wants(e, i))
             continue;
         if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
@@ -483,7 +431,7 @@ static void specdec__engine_room(specdec__engine *e)
     specdec__room *room = &e->room;
 
     room->views = c->texts;
-    room->length = c->context ? c->context : specdec__engine_guesses(c) ? 4096 : specdec__min_int(
+    room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
@@ -497,7 +445,7 @@ static specdec__room specdec__engine_own(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0};
 
-    return specdec__engine_guesses(&e->config) ? none : e->room;
+    return specdec__engine_drafts(e) ? none : e->room;
 }
 
 /* How many threads lanes need for themselves. */
@@ -507,62 +455,6 @@ static int specdec__engine_lane(const specdec_config *c)
 
     return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
-}
-
-/* What a rank needs that only drafts. */
-static void specdec__engine_take_guesser(specdec__engine *e, specdec__arena *arena)
-{
-    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
-    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
-    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
-    int i;
-
-    for (i = 0; i < e->room.views; i++) {
-        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
-
-        if (texts)
-            texts[i].numbers = numbers;
-    }
-    if (!guesser)
-        return;
-    guesser->texts = texts;
-    guesser->number = 1;
-    e->guesser = guesser;
-}
-
-/* The link of a rank, and the lane of rank 0. */
-static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
-{
-    const specdec_cluster *cluster = e->config.cluster;
-    const int guesses = specdec__engine_guesses(&e->config);
-    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
-    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
-    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
-    int i;
-
-    if (guesses)
-        specdec__engine_take_guesser(e, arena);
-    if (!link || arena->used == SIZE_MAX)
-        return;
-    link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
-                                                              e->config.context);
-    link->fingerprint = guesses ? link->draft_fingerprint : link->fingerprint;
-    if (guesses) {
-        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
-        specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
-    }
-    for (i = 0; i < e->room.views; i++) {
-        link->views[i] = &e->texts[i].view;
-        link->cancels[i] = &e->texts[i].cancel;
-    }
-    e->link = link;
-    e->ranks = ranks;
-    ranks->link = link;
-    ranks->stage.context = &e->target;
-    ranks->pipe.node = node;
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
 }
 
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
@@ -591,13 +483,13 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
-    if (!specdec__in_cluster(c) || !c->cluster->rank)
+    if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);
-    if (specdec__in_cluster(c))
-        specdec__engine_link(e, arena);
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->lay_out(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
@@ -620,16 +512,6 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
-static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
-{
-    const specdec__engine *e = (const specdec__engine *)user_data;
-    const specdec_hooks *hooks = &e->config.hooks;
-
-    specdec__link_load(e->link);
-    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
-}
-
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -637,8 +519,8 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     specdec_result r = SPECDEC_OK;
     int i;
 
-    if (SPECDEC__CLUSTER && e->link) {
-        hooks.progress = specdec__engine_loads;
+    if (SPECDEC__PIPE && e->remote) {
+        hooks.progress = e->remote->loads;
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)

@@ -12,6 +12,7 @@
 #include "../speculation/draft.h"
 #include "stream.h"
 #include "engine.h"
+#include "../schedule/stop.h"
 #include "sequences.h"
 
 SPECDEC__FOR_SIZE
@@ -55,7 +56,7 @@ static void specdec__engine_look(specdec *t)
     const specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; SPECDEC__CLUSTER && i < e->drafter_count; i++)
+    for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
         if (e->drafters[i].kind->look)
             e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }

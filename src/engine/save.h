@@ -352,7 +352,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 {
     const specdec__kv *kv = &t->engine->target.kv;
     uint32_t *field = saved->field;
-    int i, bad = 0, window = kv->span[SPECDEC__WINDOW].layers ? kv->span[SPECDEC__WINDOW].window : 0;
+    int i, bad = 0, window = kv->span[SPECDEC__WINDOW].bytes ? kv->span[SPECDEC__WINDOW].window : 0;
 
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
         field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);

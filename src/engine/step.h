@@ -19,10 +19,12 @@
 #include "stream.h"
 #include "engine.h"
 #include "layout.h"
+#include "../schedule/stop.h"
 #include "sequences.h"
 #include "prefill.h"
-#include "plan.h"
-#include "ahead.h"
+#include "../schedule/plan.h"
+#include "../schedule/ahead.h"
+#include "../schedule/trees.h"
 
 SPECDEC__FOR_SIZE
 

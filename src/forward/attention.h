@@ -24,9 +24,9 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
     const float scale = m->rope_scale[rope];
     float *cosine = c->cosine + at, *sine = c->sine + at;
-    int half = m->rope_dim / 2, i;
+    int half = m->rope_dim[rope] / 2, i;
 
-    for (i = m->rope_dim; i < c->kv.dim; i++) {
+    for (i = m->rope_dim[rope]; i < c->kv.dim; i++) {
         cosine[i] = 1;
         sine[i] = 0;
     }
@@ -41,53 +41,59 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, rotation; out is padded to dim with zeros. */
-static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm,
-                                  float *partner, float *out)
+/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded with zeros as keys
+   are. */
+static void specdec__forward_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
+                                  const float *norm, float *partner, float *out)
 {
     const specdec__model *m = c->model;
-    const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
-    int dim = c->kv.dim, half = m->rope_dim / 2, i;
+    const size_t at = ((size_t)l->shape.rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
+    const int dim = specdec__context_keys(c, l)->dim, size = l->shape.key_dim, half = l->shape.rope_dim / 2;
+    int i;
 
-    memcpy(out, from, (size_t)m->head_dim * sizeof *out);
-    for (i = m->head_dim; i < dim; i++)
+    memcpy(out, from, (size_t)size * sizeof *out);
+    for (i = size; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
-        c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
+    norm = m->trait[SPECDEC__JOINT_NORMS] ? NULL : norm;
+    if (norm && !m->trait[SPECDEC__NORM_TURNED])
+        c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
     if (m->trait[SPECDEC__NEOX]) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
         memcpy(partner + half, out, (size_t)half * sizeof *out);
     } else {
-        for (i = 0; i < m->rope_dim; i += 2) {
+        for (i = 0; i < l->shape.rope_dim; i += 2) {
             partner[i] = out[i + 1];
             partner[i + 1] = out[i];
         }
     }
     c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
+    if (norm && m->trait[SPECDEC__NORM_TURNED])
+        c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
 }
 
-/* By what queries of a row are scaled. */
-static float specdec__forward_query_scale(const specdec__context *c, int row)
+/* By what a layer's queries of a row are scaled. */
+static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
     const int times = m->query_growth > 0 ? c->position[c->first + row] / m->rope_original : 0;
 
     if (!times)
-        return m->fact[SPECDEC__QUERY_SCALE];
-    return m->fact[SPECDEC__QUERY_SCALE] *
+        return l->query_scale;
+    return l->query_scale *
            (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
 }
 
 /* A thread's share of the norms of queries and keys, all heads of a row together. */
 static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
 {
-    const int q = c->model->heads * c->model->head_dim, kv = c->model->kv_heads * c->model->head_dim;
+    const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
     const float epsilon = c->model->epsilon;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *queries = c->queries + (size_t)i * (size_t)c->q, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
+        float *queries = c->queries + (size_t)i * (size_t)specdec__forward_stride(q);
+        float *keys = c->keys + (size_t)i * (size_t)specdec__forward_stride(kv);
 
         c->kernels->norm(queries, l->vector[SPECDEC__Q_NORM], epsilon, q, 0, q, queries);
         c->kernels->norm(keys, l->vector[SPECDEC__K_NORM], epsilon, kv, 0, kv, keys);
@@ -95,58 +101,79 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
 }
 
 /* Which column of c->turned a query is: those that see the same keys lie together. */
-static int specdec__forward_column(const specdec__context *c, int row, int head)
+static int specdec__forward_column(const specdec__context *c, const specdec__layer *l, int row, int head)
 {
-    int group = c->model->heads / c->model->kv_heads;
+    int group = l->shape.heads / l->shape.kv_heads;
 
     return (head / group * c->n + row) * group + head % group;
 }
 
-/* Notes a row whose key or value (dim) is no number, or would not fit the cache. */
-static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const float *key,
-                                          const float *value)
+/* Notes a row whose key or value (padded) is no number, or would not fit the cache. */
+static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
+                                          const float *key, const float *value)
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
-    const int dim = c->kv.dim;
 
-    if (!c->checks || (c->kernels->sound(key, type->key_fits, dim) && c->kernels->sound(value, type->value_fits, dim)))
+    if (!c->checks || (c->kernels->sound(key, type->key_fits, to->dim) &&
+                       c->kernels->sound(value, type->value_fits, to->value_dim)))
         return;
-    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, dim) &&
-                                              c->kernels->sound(value, SPECDEC__SOUND, dim));
+    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, to->dim) &&
+                                              c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
 }
 
-/* Stores key and value of one row and kv head, and rotates the queries that share it. */
-static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+/* Stores key and value of one row and kv head. */
+static void specdec__forward_store(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
-    const specdec__model *m = c->model;
-    const size_t dim = (size_t)c->kv.dim, size = (size_t)m->head_dim;
-    int group = m->heads / m->kv_heads, slot = c->slots[l->span][c->first + row], i;
-    const float scale = specdec__forward_query_scale(c, row);
+    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
+    const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
+    const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
     specdec__scratch *s = &c->scratch[thread];
 
-    specdec__forward_head(c, l->rope, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size,
-                          l->vector[SPECDEC__K_NORM],
-                          s->partner, s->queries);
-    memset(s->out, 0, dim * sizeof *s->out);
-    memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
-    specdec__forward_check_stored(c, thread, row, s->queries, s->out);
-    specdec__kv_store(&c->kv, c->kernels, specdec__kv_keys(&c->kv, l->span, slot / SPECDEC__KEYS, l->place, head),
+    specdec__forward_head(c, l, row, c->keys + (size_t)row * stride + (size_t)(head * size),
+                          l->vector[SPECDEC__K_NORM], s->partner, s->queries);
+    memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
+    memcpy(s->out, c->values + (size_t)row * value_stride + (size_t)(head * value_size),
+           (size_t)value_size * sizeof *s->out);
+    specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
+    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys(&c->kv, to, slot / SPECDEC__KEYS, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
-    for (i = head * group; i < (head + 1) * group; i++) {
-        float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
+}
 
-        specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size,
-                              l->vector[SPECDEC__Q_NORM], s->partner, out);
-        c->kernels->scale(out, scale, c->kv.dim);
-        specdec__forward_check(c, thread, row, out, c->kv.dim, SPECDEC__SOUND);
+/* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
+   are any, go to where what their heads attend to will be. */
+static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+{
+    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const int heads = l->shape.heads, group = heads / l->shape.kv_heads, size = l->shape.key_dim, dim = to->dim;
+    const int rows = specdec__model_query_rows(c->model, &l->shape);
+    const size_t stride = (size_t)specdec__forward_stride(heads * rows);
+    const size_t attended = (size_t)specdec__forward_stride(heads * l->shape.value_dim);
+    const float scale = specdec__forward_query_scale(c, l, row);
+    specdec__scratch *s = &c->scratch[thread];
+    int i;
+
+    if (to->owns)
+        specdec__forward_store(c, thread, l, row, head);
+    for (i = head * group; i < (head + 1) * group; i++) {
+        float *out = c->rotated + ((size_t)row * (size_t)heads + (size_t)i) * (size_t)dim;
+        const float *query = c->queries + (size_t)row * stride + (size_t)(i * rows);
+
+        specdec__forward_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        if (rows > size)
+            memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
+                   (size_t)(rows - size) * sizeof *query);
+        c->kernels->scale(out, scale, dim);
+        specdec__forward_check(c, thread, row, out, dim, SPECDEC__SOUND);
         if (specdec__kv_types[c->kv.type].tiles)
-            c->kernels->quantise(out, 0, c->kv.dim / 32, specdec__forward_column(c, row, i), &c->turned);
+            c->kernels->quantise(out, 0, dim / 32, specdec__forward_column(c, l, row, i), &c->turned);
     }
 }
 
 /* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last), some stretches. */
 typedef struct specdec__unit {
     const specdec__layer *layer;
+    const specdec__kv_layer *kv; /* where its keys and values lie */
     int head, from, to;
     int first, last;
     specdec__range stretches;
@@ -156,7 +183,7 @@ typedef struct specdec__unit {
 /* Which keys of a block a node sees. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
-    const int window = c->kv.span[u->layer->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
+    const int window = c->kv.span[u->kv->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
     specdec__range range;
 
     range.to = specdec__min_int(SPECDEC__KEYS, end);
@@ -174,10 +201,10 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
     int at = node;
 
     if (committed > 0)
-        specdec__view_slots(&view->span[u->layer->span], base + range.from, committed, slots + range.from);
+        specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
     for (; at >= 0 && c->place[at] >= own; at = c->batch->parents[at])
         if (c->place[at] < base + range.to)
-            slots[c->place[at] - base] = c->slots[u->layer->span][at];
+            slots[c->place[at] - base] = c->slots[u->kv->span][at];
 }
 
 /* Keys and values in the first slots of a page, for so many queries: as half floats where they lie, which is said by 1,
@@ -186,7 +213,7 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
                                  int slots, int second, int queries, const void **keys, const void **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
-    const unsigned char *k = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+    const unsigned char *k = specdec__kv_keys(&c->kv, u->kv, page, u->head);
     float *k_buffer = s->keys + (size_t)second * size, *v_buffer = s->values + (size_t)second * size;
 
     *keys = k_buffer;
@@ -195,11 +222,11 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
         return 0;
     if (specdec__kv_types[c->kv.type].halves && queries <= c->kernels->half_queries) {
         *keys = k;
-        *values = k + c->kv.key_bytes;
+        *values = k + u->kv->key_bytes;
         return 1;
     }
-    *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
-    *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.key_bytes, slots, v_buffer);
+    *keys = specdec__kv_keys_as_floats(c->kv.type, u->kv, c->kernels, k, slots, k_buffer);
+    *values = specdec__kv_values_as_floats(c->kv.type, u->kv, c->kernels, k + u->kv->key_bytes, slots, v_buffer);
     if (*values == v_buffer)
         s->page[second] = page;
     s->slots[second] = slots;
@@ -212,9 +239,9 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
                                   const specdec__range *range, int count, const void *values, int halves,
                                   const void *next)
 {
-    const size_t row_bytes = (size_t)c->kv.dim * (halves ? 2 : 4);
+    const int dim = sums->width - 16;
+    const size_t row_bytes = (size_t)dim * (halves ? 2 : 4);
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
-    const int dim = c->kv.dim;
     float *out[4], factor;
     int i, equal = 1;
 
@@ -291,22 +318,22 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
     for (i = 0; i < count; i++) {
         out[i] = sums->row + query[i] * (size_t)sums->width + 16;
         if (factor[i] < 1)
-            c->kernels->scale(out[i], factor[i], c->kv.dim);
+            c->kernels->scale(out[i], factor[i], sums->width - 16);
     }
     for (; i % 4; i++) {
         out[i] = s->out;
         scale[i] = 0;
     }
-    c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), c->kv.dim,
+    c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), sums->width - 16,
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
 /* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
-   of the tiles of keys of a page. */
-static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int slots,
-                                         int column, int count)
+   of the tiles of keys (dim) of a page. */
+static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
+                                         int slots, int column, int count)
 {
-    const size_t bytes = (size_t)c->kv.dim / 32 * 34 * SPECDEC__ROWS;
+    const size_t bytes = (size_t)dim / 32 * 34 * SPECDEC__ROWS;
     float *sums[2];
     specdec__tiles tiles;
     int from, t;
@@ -318,15 +345,15 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
             sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORES;
         }
-        specdec__kernels_multiply(c->kernels, &tiles, c->kv.dim / 32, s->panel, &c->turned, 0, column, count, sums);
+        specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->turned, 0, column, count, sums);
     }
 }
 
-/* s->scores (count <= 4, 64) of queries with keys, those in the first slots. next: keys that are fetched meanwhile. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, int halves, int slots,
-                                    const void *next, const size_t *query, int count)
+/* s->scores (count <= 4, 64) of queries with keys (dim), those in the first slots. next: keys that are fetched
+   meanwhile. */
+static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim, int halves,
+                                    int slots, const void *next, const size_t *query, int count)
 {
-    const size_t dim = (size_t)c->kv.dim;
     const float *rotated = c->rotated + query[0] * dim;
     int i;
 
@@ -335,7 +362,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         rotated = s->queries;
     }
-    c->kernels->scores(rotated, c->kv.dim, count, keys, halves, slots, next, s->scores);
+    c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
 /* Of these scores, or of those above, that of the q-th query with a key. */
@@ -357,7 +384,7 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)c->model->heads + (size_t)(u->from + own);
+        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->from + own);
         if (i && own)
             range[i] = range[i - 1];
         else
@@ -381,9 +408,9 @@ static const unsigned char *specdec__forward_next(const specdec__context *c, con
     block += last == u->last;
     from = block * SPECDEC__KEYS;
     if (from < view->length)
-        page = specdec__view_page(&view->span[u->layer->span], from,
+        page = specdec__view_page(&view->span[u->kv->span], from,
                                   specdec__min_int(SPECDEC__KEYS, view->length - from));
-    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->kv, page, u->head);
 }
 
 /* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
@@ -401,9 +428,9 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     halves = specdec__forward_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
-        specdec__forward_scores(c, s, keys, halves, slots, next ? next : keys, query, count);
+        specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query, count);
         specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values, halves,
-                              next ? next + c->kv.key_bytes : values);
+                              next ? next + u->kv->key_bytes : values);
         next = NULL; /* it is on its way */
     }
 }
@@ -413,9 +440,9 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
                                                      int first, int last, int block, const unsigned char *keys,
                                                      int slots)
 {
-    const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part;
+    const int part = u->to - u->from, queries = (last - first) * part;
     /* columns of one node lie together, no others */
-    const int apart = part < heads / c->model->kv_heads;
+    const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next(c, u, last, block);
     specdec__range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
@@ -424,10 +451,11 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS, query,
                                       range);
-        specdec__forward_tile_scores(c, s, keys, slots,
-                                     specdec__forward_column(c, first - c->first + at / part, u->from + at % part),
+        specdec__forward_tile_scores(c, s, keys, u->kv->dim, slots,
+                                     specdec__forward_column(c, u->layer, first - c->first + at / part,
+                                                             u->from + at % part),
                                      count);
-        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + c->kv.key_bytes, slots, next);
+        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
         next = NULL; /* it is on its way */
     }
 }
@@ -437,7 +465,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
                                                         const specdec__unit *u, int node, int block, const int *slots)
 {
     const specdec__range seen = specdec__forward_range(c, u, node, block);
-    const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
+    const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
     for (at = u->from; at < u->to; at += 4) {
@@ -455,7 +483,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             const void *keys, *values;
 
             specdec__forward_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
-            specdec__forward_scores(c, s, keys, 0, SPECDEC__KEYS, keys, query, count);
+            specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -476,8 +504,8 @@ static void specdec__forward_gather_codes(const specdec__context *c, specdec__sc
     int i;
 
     for (i = range.from; i < range.to; i++)
-        specdec__kv_copy_codes(&c->kv, specdec__kv_keys(&c->kv, u->layer->span, slots[i] / SPECDEC__KEYS,
-                                                        u->layer->place, u->head), slots[i], s->page_codes, i);
+        specdec__kv_copy_codes(u->kv, specdec__kv_keys(&c->kv, u->kv, slots[i] / SPECDEC__KEYS, u->head), slots[i],
+                               s->page_codes, i);
 }
 
 /* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
@@ -511,7 +539,7 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
     int aligned, i;
 
     if (from + count <= view->length) {
-        int page = specdec__view_page(&view->span[u->layer->span], from, count);
+        int page = specdec__view_page(&view->span[u->kv->span], from, count);
 
         if (page >= 0)
             return page;
@@ -540,7 +568,7 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
             const unsigned char *keys = s->page_codes;
 
             if (page >= 0)
-                keys = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+                keys = specdec__kv_keys(&c->kv, u->kv, page, u->head);
             else
                 specdec__forward_gather_codes(c, s, u, range, slots);
             specdec__forward_tiled(c, s, u, node, node + share, block, keys, range.to);
@@ -569,12 +597,14 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     return seen;
 }
 
-/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch. */
-static specdec__sums specdec__forward_sums(const specdec__context *c, int i, int node, int head)
+/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch, in a layer. */
+static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
+                                           int head)
 {
-    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)c->model->heads + (size_t)head;
+    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
     specdec__sums sums = c->sums;
 
+    sums.width = 16 + specdec__context_keys(c, l)->value_dim;
     sums.highest += at;
     sums.row += at * (size_t)sums.width;
     return sums;
@@ -587,36 +617,56 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
     int node, block;
 
     for (node = u->first; node < u->last; node++) {
-        specdec__sums sums = specdec__forward_sums(c, i, node, u->from);
+        specdec__sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
         int head;
 
         memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_sums(c, i, c->first, 0);
+    u->sums = specdec__forward_sums(c, u->layer, i, c->first, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
         specdec__forward_block(c, s, u, block);
 }
 
 /* Adds the sums of a node's query heads [from, to) in the i-th stretch to those in the first one. */
-static void specdec__forward_merge(const specdec__context *c, int i, int node, int from, int to)
+static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
+                                   int to)
 {
-    const specdec__sums first = specdec__forward_sums(c, 0, node, from);
-    const specdec__sums other = specdec__forward_sums(c, i, node, from);
+    const specdec__sums first = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__sums other = specdec__forward_sums(c, l, i, node, from);
 
     c->kernels->merge(&first, &other, to - from);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h. */
-static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
+/* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
+static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
 {
-    const size_t size = (size_t)c->model->head_dim;
-    const specdec__sums sums = specdec__forward_sums(c, 0, node, from);
-    float *out = c->h + (size_t)(node - c->first) * (size_t)c->q + (size_t)from * size, *row = sums.row;
+    float last[16] = {0};
+    const size_t whole = size / 16 * 16;
 
-    for (; from < to; from++, row += sums.width, out += size) {
-        c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+    c->kernels->sigmoid(x, gate, (int)whole);
+    memcpy(last, gate + whole, (size - whole) * sizeof *gate);
+    c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
+}
+
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink
+   of a head is one more score, of a key without a value. */
+static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
+{
+    const float *sinks = l->vector[SPECDEC__SINKS];
+    const size_t size = (size_t)l->shape.value_dim;
+    const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
+    const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
+    float *out = c->h + (size_t)(node - c->first) * stride + (size_t)from * size, *row = sums.row;
+    int i;
+
+    for (i = 0; i < to - from; i++, row += sums.width, out += size) {
+        const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
+
+        c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
+        if (c->model->trait[SPECDEC__QUERY_GATES])
+            specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
     }
 }
@@ -631,12 +681,12 @@ static void specdec__forward_attend(specdec__context *c, int thread, specdec__un
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
         const int other = stretch > u->stretches.from; /* merged with the first one at once */
 
-        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->layer->span].from : other);
+        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
         for (node = u->first; node < u->last && other; node++)
-            specdec__forward_merge(c, 1, node, u->from, u->to);
+            specdec__forward_merge(c, u->layer, 1, node, u->from, u->to);
     }
     for (node = u->first; node < u->last && !apart; node++)
-        specdec__forward_attended(c, node, u->from, u->to);
+        specdec__forward_attended(c, u->layer, node, u->from, u->to);
 }
 
 SPECDEC__FOR_SIZE
@@ -649,16 +699,16 @@ typedef struct specdec__division {
 /* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of
    them have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has
    fewer columns. */
-static specdec__division specdec__forward_divide(const specdec__context *c, int span)
+static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
 {
-    const specdec__range *seen = &c->stretches[span];
-    const int heads = c->model->kv_heads, group = c->model->heads / heads, threads = specdec__pool_active(c->pool);
+    const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
+    const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__division by;
 
     by.parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
-        seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
+        seen->to - seen->from <= c->room_for_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
@@ -674,20 +724,21 @@ static specdec__division specdec__forward_divide(const specdec__context *c, int 
 static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
                                            const specdec__division *by, int i)
 {
-    const int group = c->model->heads / c->model->kv_heads, stretch = i % by->stretches;
+    const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
     const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
     specdec__unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
+    u.kv = specdec__context_keys(c, layer);
     u.head = i / by->stretches / by->parts / by->rounds;
     u.from = u.head * group + part * (group / by->parts);
     u.to = u.from + group / by->parts;
     u.first = c->first + c->n * round / by->rounds;
     u.last = c->first + c->n * (round + 1) / by->rounds;
-    u.stretches = specdec__forward_stretches(c, layer->span, u.first, u.last);
+    u.stretches = specdec__forward_stretches(c, u.kv->span, u.first, u.last);
     if (by->stretches > 1) {
-        u.stretches.from = c->stretches[layer->span].from + stretch;
+        u.stretches.from = c->stretches[u.kv->span].from + stretch;
         u.stretches.to = u.stretches.from + 1;
     }
     return u;
@@ -696,8 +747,8 @@ static specdec__unit specdec__forward_unit(const specdec__context *c, const spec
 /* Attention of a layer. Returns 1 when cancelled. */
 static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__division by = specdec__forward_divide(c, layer->span);
-    const int group = c->model->heads / c->model->kv_heads, items = c->n * c->model->kv_heads;
+    const specdec__division by = specdec__forward_divide(c, layer);
+    const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;
     int from, end = 0, i;
 
     while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
@@ -715,8 +766,8 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
             const int node = c->first + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
-                specdec__forward_merge(c, i, node, head, head + group);
-            specdec__forward_attended(c, node, head, head + group);
+                specdec__forward_merge(c, layer, i, node, head, head + group);
+            specdec__forward_attended(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }

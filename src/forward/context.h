@@ -66,6 +66,15 @@ typedef struct specdec__routes {
     int jobs;
 } specdec__routes;
 
+struct specdec__context;
+
+/* What is called in each step of a model that is a part of one. */
+typedef struct specdec__forward_hooks {
+    void (*between)(struct specdec__context *c); /* before each layer */
+    /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
+    specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
+} specdec__forward_hooks;
+
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
     const specdec__model *model;
@@ -85,16 +94,20 @@ typedef struct specdec__context {
     int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
+    int e;                     /* stride of rows of an embedding's width: see specdec__forward_stride; below, q, k, v
+                                  and ff are those of the widest layer */
     float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
-                                  after a step, states: (row_count, e) */
+    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)): what the
+                                  next matrix reads; while a layer attends, gates of its heads; after a step, states:
+                                  (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
+    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
+                                  same x; NULL: it does not */
     const double *frequency[2];
     /* while a layer attends */
-    float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    float *queries;            /* (most, q): until they are rotated */
-    float *keys, *values;      /* (most, kv_width): until they are stored */
+    float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
+    float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
+    float *keys, *values;      /* (most, k), (most, v): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
@@ -121,11 +134,8 @@ typedef struct specdec__context {
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
-    /* The model is a part of one. What is told between two layers; who runs the other layers, when its own are done and
-       the batch is prepared, and hands out the rows; NULL: nobody */
-    void (*between)(struct specdec__context *c);
-    specdec_result (*elsewhere)(struct specdec__context *c, specdec_error *error);
-    void *link;
+    const specdec__forward_hooks *hooks; /* NULL: none */
+    void *link;                /* what those work on */
     specdec__kv kv;
 } specdec__context;
 
@@ -163,6 +173,18 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
 #define SPECDEC__APART 16
 
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+
+/* What norms of rows of x are. */
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+{
+    return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
+}
+
+/* Where a layer's keys and values lie in the cache. */
+SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
+{
+    return &c->kv.layer[layer->index];
+}
 
 /* Floats between rows of the states that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
@@ -202,26 +224,27 @@ static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
-    const size_t heads = (size_t)c->model->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
+    const specdec__model *m = c->model;
+    const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     const size_t columns = specdec__context_columns(c);
-    const int routed = specdec__forward_stride(c->model->experts);
+    const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
     size_t rotated, end;
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
-    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
-    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
-    c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
+    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->q_width));
+    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
+    c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
     end = specdec__arena_again(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)c->ff);
-    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->ff), routed));
-    if (specdec__model_mixes(c->model)) {
-        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)c->ff);
+    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
+    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
+    if (specdec__model_mixes(m)) {
+        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
         c->parts = SPECDEC__TAKE(arena, float, columns * (size_t)c->e);
     }
     specdec__arena_beyond(arena, end);
@@ -236,7 +259,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
     const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
-    int i;
+    int i, attended;
 
     memset(c, 0, sizeof *c);
     c->model = model;
@@ -255,13 +278,13 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
-    c->q = specdec__forward_stride(model->heads * model->head_dim);
-    c->kv_width = specdec__forward_stride(model->kv_heads * model->head_dim);
-    c->ff = specdec__forward_stride(model->feed_forward);
-    widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), specdec__max_int(c->ff, reads));
+    attended = specdec__forward_stride(model->o_width);
+    widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
+                                      specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
-    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->q), reads));
+    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended), reads));
+    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     specdec__context_halves(c, n, arena);

@@ -87,6 +87,8 @@ typedef struct specdec__input {
     const float *norm; /* or its norm with this weight */
     const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
     const float *up;   /* (n, stride): values = activation(values) * up */
+    int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
+    const float *shape;
 } specdec__input;
 
 /* Quantises an input into c->columns. */
@@ -112,13 +114,15 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         const float *from = in->from ? in->from + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride : NULL;
 
         if (from && in->norm)
-            c->kernels->norm(from, in->norm, m->epsilon, width, at, part.to * 32, row);
+            specdec__forward_norm(c)(from, in->norm, m->epsilon, width, at, part.to * 32, row);
         else if (from)
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
-        if (in->up)
-            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](row + at, in->up + (size_t)i * (size_t)in->stride + at,
-                                                              part.to * 32 - at);
-        if (in->up) /* the others were checked where they come from */
+        if (in->up || in->alone)
+            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](
+                row + at, in->up      ? in->up + (size_t)i * (size_t)in->stride + at
+                          : in->shape ? in->shape
+                                      : row + at, part.to * 32 - at);
+        if (in->up || in->alone) /* the others were checked where they come from */
             specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
         c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
@@ -129,8 +133,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     }
 }
 
-/* x += scale * y, or scale times the norm of y; h is free for that. */
-static void specdec__forward_grow(specdec__context *c, int thread, const float *norm)
+/* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
+static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
     const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
@@ -138,13 +142,24 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 
     for (i = part.first; i < part.last; i++) {
         float *y = c->y + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)c->e;
-        float *x = c->x + (size_t)i * (size_t)c->e + at;
+        float *x = to + (size_t)i * (size_t)c->e + at;
 
         if (norm)
-            c->kernels->norm(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+            specdec__forward_norm(c)(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+        if (from != to)
+            memcpy(x, from + (size_t)i * (size_t)c->e + at, (size_t)count * sizeof *x);
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
         specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
     }
+}
+
+/* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both
+   read the same x, attention leaves it as it is. */
+static void specdec__forward_grow(specdec__context *c, int thread, const float *norm, int last)
+{
+    float *other = c->beside ? c->beside : c->x;
+
+    specdec__forward_add(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
 /* Notes the rows of logits [at, at + count) that are no numbers. */
@@ -163,7 +178,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
 /* Checks, scales and caps a thread's part of the logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(specdec__context *c, int thread)
 {
-    const float divisor = c->model->fact[SPECDEC__LOGIT_DIVISOR], cap = c->model->fact[SPECDEC__LOGIT_CAP];
+    const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const size_t all = (size_t)c->row_count * (size_t)c->output->rows;
     const size_t parts = (all + 15) / 16, threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
@@ -175,8 +190,8 @@ static void specdec__forward_finish(specdec__context *c, int thread)
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
         specdec__forward_check_logits(c, thread, at, count);
-        if (divisor != 1 || cap > 0)
-            c->kernels->scale(c->logits + at, 1 / divisor, count);
+        if (factor != 1 || cap > 0)
+            c->kernels->scale(c->logits + at, factor, count);
         if (cap > 0)
             c->kernels->cap(c->logits + at, cap, count);
     }

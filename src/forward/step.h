@@ -42,6 +42,8 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.norm = NULL;
     in.rows = NULL;
     in.up = up;
+    in.alone = 0;
+    in.shape = NULL;
     return in;
 }
 
@@ -70,17 +72,23 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
 static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    const int items = c->n * c->model->kv_heads;
+    const specdec__shape *s = &layer->shape;
+    const int items = c->n * s->kv_heads, owns = specdec__context_keys(c, layer)->owns;
     specdec__output t[3];
     int from, end = 0;
 
     if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
 
-    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
-    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
-    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
-    if (specdec__forward_project(c, thread, &in, t, 3))
+    if (thread == 0)
+        c->turned.n = c->n * s->heads;
+    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
+                                   specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
+    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                   specdec__forward_stride(s->kv_heads * s->key_dim));
+    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                   specdec__forward_stride(s->kv_heads * s->value_dim));
+    if (specdec__forward_project(c, thread, &in, t, owns ? 3 : 1))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
@@ -89,7 +97,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     }
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__forward_rotate(c, thread, layer, from / c->model->kv_heads, from % c->model->kv_heads);
+            specdec__forward_rotate(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     if (specdec__pool_barrier(c->pool))
         return 1;
     if (c->recall) {
@@ -99,11 +107,11 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     }
     if (specdec__forward_attention(c, thread, layer))
         return 1;
-    in = specdec__forward_input(c->h, c->n, c->q, NULL);
+    in = specdec__forward_input(c->h, c->n, specdec__forward_stride(s->heads * s->value_dim), NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -111,17 +119,18 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const int ff = specdec__forward_stride(layer->shape.feed_forward);
     specdec__output t[2];
 
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, c->ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, c->ff);
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, ff);
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, c->ff, c->y);
+    in = specdec__forward_input(c->hidden, c->n, ff, c->y);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -276,7 +285,7 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
 /* x += the sum of down(activation(gate x) * up x) of each row's experts. Returns 1 when cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int columns = c->n * c->model->chosen;
+    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(layer->shape.feed_forward);
     specdec__input in = specdec__forward_input(c->parts, columns, c->e, NULL);
     specdec__output t[2];
 
@@ -284,11 +293,11 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
         return 1;
     in.from = c->h;
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, c->ff);
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, ff);
     if (specdec__forward_project_routed(c, thread, &in, t, 2))
         return 1;
-    in = specdec__forward_input(c->hidden, columns, c->ff, c->up);
+    in = specdec__forward_input(c->hidden, columns, ff, c->up);
     in.rows = c->routes.row;
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
@@ -296,7 +305,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     specdec__forward_blend(c, thread);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -316,7 +325,7 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
-                    c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                    specdec__forward_norm(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
                 else
                     memcpy(out, x, width * sizeof *out);
             }
@@ -408,12 +417,14 @@ static void specdec__forward_worker(void *argument, int thread)
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
-        if (SPECDEC__CLUSTER && c->between && !thread)
-            c->between(c);
+        if (SPECDEC__PIPE && c->hooks && !thread)
+            c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
-        if (specdec__forward_attention_half(c, thread, &m->layer[i]))
+        if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
+        if (!m->layer[i].shape.feed_forward)
+            continue;
         if (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
                                     : specdec__forward_ffn_half(c, thread, &m->layer[i]))
             return;
@@ -472,7 +483,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
-    if (c->row_count > c->most_rows && (c->most_rows || !SPECDEC__CLUSTER))
+    if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -480,7 +491,6 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    c->turned.n = c->n * c->model->heads;
     return SPECDEC_OK;
 }
 
@@ -493,13 +503,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if ((!SPECDEC__CLUSTER || c->model->layers) &&
+    if ((!SPECDEC__PIPE || c->model->layers) &&
         specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (!SPECDEC__CLUSTER || !c->elsewhere)
+    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return SPECDEC_OK;
     result = specdec__forward_sound(c, 0, c->n, error);
-    return result ? result : c->elsewhere(c, error);
+    return result ? result : c->hooks->beyond(c, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */

@@ -69,8 +69,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word
     __m128i low, high;
 
     if (unit > 2) {
-        if (unit == SPECDEC__QUANT_BITS32)
-            SPECDEC__QUANT_TRANSPOSE_BITS(bits, spare);
+        SPECDEC__QUANT_TRANSPOSE(unit, bits, spare);
         specdec__avx2_put_vector((__m256i)bits, to + half * 32);
         return;
     }
@@ -131,11 +130,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
 {
     __m256i words[5];
     size_t i, left, back;
-    int row, half;
+    int half;
 
     words[4] = _mm256_setzero_si256(); /* the word behind the last */
-    for (row = 0; size == 2 && row < SPECDEC__ROWS; row++)
-        memcpy(to + row * 2, from + (size_t)row * step, 2);
+    if (size <= 2)
+        specdec__quant_interleave_unit(size, from, step, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
@@ -157,7 +156,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
                                                      unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
-    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
 
@@ -177,7 +176,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
         for (f = 0; rest; f++) {
             const int unit = type->fields[f].unit;
 
-            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            size = specdec__quant_unit_bytes(unit) * type->fields[f].count * whole;
             specdec__avx2_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
             rows += size;
             tile_out += size * SPECDEC__ROWS;

@@ -60,13 +60,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i 
                                     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
 }
 
-/* Words whose bits are transposed: SPECDEC__QUANT_BITS32. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(__m512i words)
+/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i words)
 {
     typedef uint32_t words16 __attribute__((vector_size(64)));
     words16 word = (words16)words, spare;
 
-    SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+    SPECDEC__QUANT_TRANSPOSE(unit, word, spare);
     return (__m512i)word;
 }
 
@@ -111,7 +111,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_units(int unit, const _
         x = odd ? specdec__avx512_middle(words) : *words;
         _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split(unit, x)
                                 : unit == 4 ? x
-                                            : specdec__avx512_bits(x));
+                                            : specdec__avx512_bits(unit, x));
     }
     if (size) /* half a word */
         specdec__avx512_put_half(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
@@ -126,8 +126,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     size_t i, left, back;
 
     words[4] = _mm512_setzero_si512(); /* the word behind the last */
-
-    for (i = 0; i < size; i += left, to += left * SPECDEC__ROWS) {
+    if (size == 1)
+        specdec__quant_interleave_unit(1, from, step, to);
+    for (i = 0; size > 1 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
@@ -143,7 +144,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
                                                        unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
-    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
 
@@ -163,7 +164,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
         for (f = 0; rest; f++) {
             const int unit = type->fields[f].unit;
 
-            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            size = specdec__quant_unit_bytes(unit) * type->fields[f].count * whole;
             specdec__avx512_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
             rows += size;
             tile_out += size * SPECDEC__ROWS;

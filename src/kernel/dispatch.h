@@ -122,6 +122,11 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
+    SPECDEC__AVX512_PANEL_ENTRY(isa, number)
+#define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
+    SPECDEC__ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__AVX512_PANEL_ENTRY(isa, number)
+#define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
     SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
@@ -167,6 +172,9 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__SILU] = table->silu; \
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
+        table->activate[SPECDEC__RELU] = table->relu; \
+        table->activate[SPECDEC__CLAMPED] = table->clamped; \
+        table->activate[SPECDEC__XIELU] = table->xielu; \
     } while (0)
 
 #ifdef SPECDEC__AVX512
@@ -257,13 +265,20 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-/* Fills the table of SSE4.1. */
-static void specdec__kernels_sse41(specdec__kernels *table)
+/* Enters what multiplies any type on every x86-64 from 2008 on: wider instruction sets keep it for types that they have
+   no kernel for. */
+static void specdec__kernels_x86_plain(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
-    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
+}
+
+/* Fills the table of SSE4.1. */
+static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
+{
+    specdec__kernels_x86_plain(table);
+    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
     SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
@@ -283,7 +298,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 /* What AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    specdec__kernels_plain(table);
+    specdec__kernels_x86_plain(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
@@ -309,10 +324,11 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_plain(table);
+    specdec__kernels_x86_plain(table);
     SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
+    SPECDEC__X86_DECODED(SPECDEC__AVX512_DECODED_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;

@@ -104,12 +104,24 @@ typedef struct specdec__softening {
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
+    /* The same of (x - mean(x)) * weight / its root mean square. */ \
+    X(isa, layer_norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, \
+                              float *out)) \
     /* Blocks [from, to) of one row of values -> column c of columns. */ \
     X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
+    /* x = x * sigmoid(by), elementwise. */ \
+    X(isa, sigmoid, void, (float *x, const float *by, int count)) \
     /* x = silu(x) * by, elementwise. */ \
     X(isa, silu, void, (float *x, const float *by, int count)) \
     X(isa, gelu, void, (float *x, const float *by, int count)) \
     X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
+    /* x = max(x, 0) * by, elementwise: by itself, its square. */ \
+    X(isa, relu, void, (float *x, const float *by, int count)) \
+    /* SwiGLU of gpt-oss: x = g sigmoid(1.702 g) (u + 1) of g = min(x, 7) and u = by, but in [-7, 7]. */ \
+    X(isa, clamped, void, (float *x, const float *by, int count)) \
+    /* xIELU (Huang and Schlag 2024, arXiv 2411.13010), shape (4): a_p, a_n, beta, epsilon. x > 0: a_p x^2 + beta x; \
+       else a_n (e^min(x, epsilon) - 1 - x) + beta x. */ \
+    X(isa, xielu, void, (float *x, const float *shape, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
     /* queries (count <= 4, dim) . keys (dim, 64), floats or half floats -> scores (count, 64), at least those of the \
@@ -157,7 +169,10 @@ typedef struct specdec__softening {
     X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
                              double uniform, double *residuals, double *weights))
 
-enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__ACTIVATIONS };
+enum {
+    SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__RELU, SPECDEC__CLAMPED, SPECDEC__XIELU,
+    SPECDEC__ACTIVATIONS
+};
 
 #define SPECDEC__KERNEL_TYPE(isa, name, result, parameters) typedef result specdec__##name##_function parameters;
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
@@ -188,7 +203,7 @@ typedef struct specdec__kernels {
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     int half_queries; /* up to so many queries, scores and weigh read half floats; more wait for floats made of them */
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu and so on */
     /* Unpacks blocks*32 values of 16 rows from a tile. */
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */

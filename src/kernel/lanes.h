@@ -61,6 +61,34 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
+/* The same of x less its mean. Padding with zeros adds to the sum of squares what is then taken away. */
+SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsilon, int length, int from, int to,
+                                 float *out)
+{
+    V sums[SPECDEC__PARTS], squares[SPECDEC__PARTS], mean, scale;
+    double average, padding = (16 - length % 16) % 16;
+    int i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sums[p] = squares[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < length; i += 16)
+            sums[p] = X(add)(X(load)(x + i), sums[p]);
+    }
+    mean = X(set)((float)((double)X(sum)(sums) / (double)length));
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        for (i = p * SPECDEC__LANES; i < length; i += 16) {
+            const V off = X(sub)(X(load)(x + i), mean);
+
+            squares[p] = X(madd)(off, off, squares[p]);
+        }
+    average = (double)(float)((double)X(sum)(sums) / (double)length);
+    average = ((double)X(sum)(squares) - specdec__product(specdec__product(average, average), padding)) /
+              (double)length;
+    scale = X(set)((float)specdec__inverse_root((average > 0 ? average : 0) + (double)epsilon));
+    for (i = from; i < to; i += SPECDEC__LANES)
+        X(store)(out + i, X(mul)(X(mul)(X(sub)(X(load)(x + i), mean), scale), X(load)(weight + i)));
+}
+
 /* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
    inverses of the scales, 0 where a scale is too small to divide by. */
 SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
@@ -151,6 +179,15 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
 /* x / (1 + e^y) */
 SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
 
+/* x = x / (1 + e^-by), elementwise. */
+SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(gated)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
+}
+
 /* x = x / (1 + e^-x) * by, elementwise. */
 SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
 {
@@ -192,6 +229,46 @@ SPECDEC__LANE void X(gelu_exact)(float *x, const float *by, int count)
         p = X(mul)(p, X(exp)(X(mul)(X(mul)(v, v), X(set)(-0.5f))));
         p = X(sub)(X(max)(v, X(set)(0)), X(mul)(X(mul)(size, X(set)(0.5f)), p));
         X(store)(x + i, X(mul)(p, X(load)(by + i)));
+    }
+}
+
+/* x = max(x, 0) * by, elementwise. */
+SPECDEC__LANE void X(relu)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(mul)(X(max)(X(load)(x + i), X(set)(0)), X(load)(by + i)));
+}
+
+/* g / (1 + e^(-1.702 g)) (u + 1) of g = min(x, 7), u = min(max(by, -7), 7). */
+SPECDEC__LANE void X(clamped)(float *x, const float *by, int count)
+{
+    const V most = X(set)(7);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const V g = X(min)(X(load)(x + i), most), u = X(min)(X(max)(X(load)(by + i), X(set)(-7)), most);
+
+        X(store)(x + i, X(mul)(X(gated)(g, X(mul)(g, X(set)(-1.702f))), X(add)(u, X(set)(1))));
+    }
+}
+
+/* Both branches of xIELU; the one that is not wanted comes times 0. */
+SPECDEC__LANE void X(xielu)(float *x, const float *shape, int count)
+{
+    const V up = X(set)(shape[0]), down = X(set)(shape[1]), slope = X(set)(shape[2]), low = X(set)(shape[3]);
+    const V zero = X(set)(0), one = X(set)(1);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const V v = X(load)(x + i), linear = X(mul)(slope, v);
+        const V positive = X(min)(X(max)(X(mul)(v, X(set)(1e38f)), zero), one); /* 1 or 0 */
+        const V below = X(min)(v, zero), above = X(max)(v, zero);
+        const V power = X(sub)(X(exp)(X(min)(below, low)), one);
+
+        X(store)(x + i, X(madd)(positive, X(mul)(X(mul)(up, above), above),
+                                X(madd)(X(sub)(one, positive), X(mul)(down, X(sub)(power, below)), linear)));
     }
 }
 

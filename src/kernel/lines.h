@@ -50,6 +50,7 @@ static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* the others have only their decoders */
 };
 
 /* Where four lines of a block begin, which bits of their bytes count, and how far high lines are apart. */
@@ -330,8 +331,14 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
     const int bytes = type->bytes * SPECDEC__ROWS, share = type->block == 32 ? bytes : bytes / 8;
     int b, g, i;
 
-    while (from->type != type->number)
+    while (from->type != type->number && from->type != SPECDEC__TYPE_COUNT)
         from++;
+    if (from->type == SPECDEC__TYPE_COUNT) {
+        specdec__unpack_codes(type, tile, blocks, panel);
+        for (b = 0; b < blocks * per; b++)
+            SPECDEC__LINE_PAIR(panel, b, type->granule);
+        return;
+    }
     for (b = 0; b < blocks; b++) {
         const int at = b & (whole - 1);
 

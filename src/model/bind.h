@@ -62,6 +62,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
                              specdec__model_name(m));
+    other = m->trait[SPECDEC__REST_TURNS] ? given : other;
     if (m->trait[SPECDEC__OTHER_BASE])
         r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
     m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
@@ -166,38 +167,6 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     return result;
 }
 
-/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
-static int specdec__model_drafter(const specdec_cluster *cluster)
-{
-    int i = cluster->ranks - 1;
-
-    while (i > 0 && cluster->layers[i])
-        i--;
-    return i;
-}
-
-/* Leaves a model the layers that a rank has. */
-static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
-{
-    const int drafter = specdec__model_drafter(cluster);
-    int i, sum = 0;
-
-    if (m->trait[SPECDEC__READS_STATES])
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
-    for (i = 0; i < cluster->ranks; i++) {
-        m->first += i < cluster->rank ? cluster->layers[i] : 0;
-        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
-                                                                                         : m->all + 1;
-        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
-                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
-                                 m->all);
-    }
-    m->layers = cluster->layers[cluster->rank];
-    m->bare = cluster->rank > 0;
-    return SPECDEC_OK;
-}
-
 /* The layers. */
 static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
@@ -206,9 +175,9 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
     for (i = 0; i < m->first + m->layers && !r; i++)
-        r = SPECDEC__CLUSTER && i < m->first ? specdec__model_elsewhere(m, i, error)
+        r = SPECDEC__PIPE && i < m->first ? specdec__model_elsewhere(m, i, error)
                                              : specdec__model_layer(m, i, arena, error);
-    for (; SPECDEC__CLUSTER && i < m->all && !r; i++)
+    for (; SPECDEC__PIPE && i < m->all && !r; i++)
         r = specdec__model_elsewhere(m, i, error);
     return r;
 }
@@ -216,13 +185,15 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 /* Whether a layer's tensor of this name is one that holds a matrix, or a vector, as they were bound. */
 static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix)
 {
+    const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
-    specdec__model_sizes(m, size);
+    specdec__model_sizes(m, &shape, size);
     for (vectors = 0; vectors < 2; vectors++) {
-        for (i = 0; i < (vectors ? SPECDEC__VECTORS : specdec__model_each(m)); i++)
+        for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
+                specdec__model_takes(vectors, i, size) &&
                 (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
                               !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
@@ -244,19 +215,22 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     static const char *const whole[] = {
         "token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
         "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+    const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
         known |= specdec__bytes_are(name, whole[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
-    for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < m->all;
+    for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
          name.data++, name.size--)
         layer = layer * 10 + *name.data - '0';
-    if (layer >= m->all || !name.size || *name.data != '.')
+    if (layer >= blocks || !name.size || *name.data != '.')
         return 0;
     name.data++;
     name.size--;
+    if (layer >= m->all && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
+        return 1;
     return specdec__model_layer_knows(m, layer, name);
 }
 
@@ -319,7 +293,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (SPECDEC__CLUSTER && m->bare)
+    if (SPECDEC__PIPE && m->bare)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }

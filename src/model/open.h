@@ -53,15 +53,26 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. The last two a part of
-   a model may lack. */
+/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. Layers, and parts of a
+   model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    const int each = specdec__model_each(m), in_layers = m->layers * each;
+    const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
 
     return i < in_layers    ? &m->layer[i / each].matrix[i % each]
            : i == in_layers ? &m->output
                             : &m->reads.matrix;
+}
+
+/* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
+static int specdec__model_numbers(specdec__model *m, int *there)
+{
+    const int count = m->layers * SPECDEC__MATRICES + !m->bare + (m->reads.count > 0);
+    int i;
+
+    for (*there = 0, i = 0; i < count; i++)
+        *there += specdec__model_matrix_at(m, i)->rows > 0;
+    return count;
 }
 
 #define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
@@ -108,20 +119,24 @@ static void specdec__model_repack_worker(void *argument, int thread)
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
     unsigned char *out = job->tiles;
-    int count = m->layers * specdec__model_each(m) + !m->bare + (m->reads.count > 0), i;
+    int there, done = 0, i;
+    const int count = specdec__model_numbers(m, &there);
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
         int tiles = specdec__matrix_tiles(matrix), from, end = 0;
 
+        if (!tiles)
+            continue;
+        done++;
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
             specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
             matrix->tiles = out;
-            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", i + 1, count))
+            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", done, there))
                 SPECDEC__STORE(job->pool->cancel, 1);
         }
         out += tile_bytes * (size_t)tiles;
@@ -289,9 +304,15 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
+/* Chooses the layers of a model that are wanted: m->first and m->layers of m->all, and whether it is m->bare. */
+typedef struct specdec__model_cut {
+    specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
+    const specdec_cluster *cluster;
+} specdec__model_cut;
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
@@ -314,13 +335,14 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (!m->architecture)
         return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
-    if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
+    if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
     specdec__arena_beyond(arena, beyond);
@@ -329,9 +351,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
    the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. cluster: whose layers are wanted; NULL: all. */
+   weights. cut: NULL: all layers are wanted. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file;
@@ -346,7 +368,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         if (result)
             return result;
     }
-    result = specdec__model_parse(m, file, vocabulary_only, cluster, arena, error);
+    result = specdec__model_parse(m, file, vocabulary_only, cut, arena, error);
     return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
 }
 

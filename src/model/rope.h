@@ -12,18 +12,22 @@
 
 SPECDEC__FOR_SIZE
 
-/* The dimensions of a layer's tensors. */
-static void specdec__model_sizes(const specdec__model *m, int *size)
+/* The dimensions of the tensors of a layer of these sizes. */
+static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
-    const int whole = m->trait[SPECDEC__JOINT_NORMS];
+    const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     size[SPECDEC__DIM_E] = m->embedding;
-    size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
-    size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
-    size[SPECDEC__DIM_FF] = m->feed_forward;
+    size[SPECDEC__DIM_Q] = heads * s->key_dim;
+    size[SPECDEC__DIM_Q_ROWS] = heads * specdec__model_query_rows(m, s);
+    size[SPECDEC__DIM_K] = s->kv_heads * s->key_dim;
+    size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
+    size[SPECDEC__DIM_O] = heads * s->value_dim;
+    size[SPECDEC__DIM_FF] = s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
-    size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
-    size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
+    size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
+    size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
+    size[SPECDEC__DIM_HEADS] = heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
 }
 
@@ -34,11 +38,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     specdec_result result;
     char name[64];
 
-    specdec__model_sizes(m, size);
     if (m->layer && index >= m->first && index < m->first + m->layers)
         layer = &m->layer[index - m->first];
     memset(layer, 0, sizeof *layer);
     specdec__model_kind(m, layer, index);
+    specdec__model_sizes(m, &layer->shape, size);
     result = specdec__model_layer_matrices(m, index, size, layer, error);
     if (result)
         return result;
@@ -47,7 +51,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         const int required = named || wanted == SPECDEC__ALWAYS;
         specdec__holder holder;
 
-        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1)
+        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1 ||
+            !specdec__model_takes(1, i, size))
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
@@ -56,6 +61,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__PARALLEL])
+        layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
 }
 
@@ -71,21 +78,25 @@ typedef struct specdec__rope {
    context. */
 static double specdec__yarn_dimension(const specdec__model *m, double turns)
 {
-    return m->rope_dim * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
+    return m->rope_dim[SPECDEC__ROPE] * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
            (2 * specdec__log_double(m->rope_base));
 }
 
 static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
 {
     double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
-    int i, first, last;
+    const int dim = m->rope_dim[SPECDEC__ROPE];
+    int i;
 
-    low = low > 0 ? low < m->rope_dim ? low : m->rope_dim : 0;
-    high = high > 0 ? high < m->rope_dim ? high : m->rope_dim : 0;
-    first = (int)low;
-    last = specdec__min_int((int)high < high ? (int)high + 1 : (int)high, m->rope_dim - 1);
-    for (i = 0; i < m->rope_dim / 2; i++) {
-        double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
+    low = low > 0 ? low < dim ? low : dim : 0;
+    high = high > 0 ? high < dim ? high : dim : 0;
+    if (!m->trait[SPECDEC__SPLIT_TURNS]) {
+        low = (int)low;
+        high = (int)high < high ? (int)high + 1 : (int)high;
+    }
+    high = high < dim - 1 ? high : dim - 1;
+    for (i = 0; i < dim / 2; i++) {
+        double ramp = (i - low) / (high - low > 0.001 ? high - low : 0.001);
 
         ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
         frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor,
@@ -96,6 +107,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
+    float alpha; /* NTK: the base is as many times larger as the longest wave shall be longer */
     const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
@@ -104,6 +116,7 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
                                         error);
     m->rope_base = specdec__model_base(&r);
+    alpha = specdec__model_float(&r, ".rope.scaling.alpha", 0);
     rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
     rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
@@ -126,8 +139,12 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
         !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
+        (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
+    if (alpha > 0 && m->rope_dim[SPECDEC__ROPE] > 2)
+        m->rope_base *= (float)specdec__exp_double(m->rope_dim[SPECDEC__ROPE] / (m->rope_dim[SPECDEC__ROPE] - 2.0) *
+                                                   specdec__log_double((double)alpha));
     return SPECDEC_OK;
 }
 
@@ -138,18 +155,19 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
                                                  specdec__arena *arena, specdec_error *error)
 {
     const float *factors = NULL;
+    const int dim = m->rope_dim[which];
     double *frequency;
     int i;
     specdec_result r = SPECDEC_OK;
 
     if (factors_name)
-        r = specdec__model_vector(m, factors_name, m->rope_dim / 2, 0, arena, &factors, error);
+        r = specdec__model_vector(m, factors_name, dim / 2, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
-    m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
-    for (i = 0; !r && frequency && i < m->rope_dim / 2; i++) {
+    m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, dim / 2);
+    for (i = 0; !r && frequency && i < dim / 2; i++) {
         if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has a factor out of range at %d", factors_name, i);
-        frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / m->rope_dim * specdec__log_double(base)) : 0;
+        frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / dim * specdec__log_double(base)) : 0;
         frequency[i] /= (double)(factors ? factors[i] : 1) * (double)divisor;
     }
     return r;

@@ -13,17 +13,21 @@
 
 SPECDEC__FOR_SIZE
 
-/* Notes which keys a layer sees and how it rotates. */
+/* Notes the sizes of a layer, which keys it sees and how it scales queries. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
-    const int other = specdec__model_other(m, index);
+    const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
 
-    layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
-    layer->place = m->span_layers[layer->span]++;
-    m->span_used[layer->span] = 1;
-    layer->rope = other && m->trait[SPECDEC__OTHER_BASE] != 0 && (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
-                      ? SPECDEC__ROPE_OTHER
-                      : SPECDEC__ROPE;
+    layer->shape = specdec__model_layer_shape(m, index);
+    layer->index = index - m->first;
+    if (!layer->shape.kv_heads)
+        return;
+    m->span_layers[layer->shape.span]++;
+    m->span_used[layer->shape.span] = 1;
+    layer->query_scale = m->fact[SPECDEC__QUERY_SCALE];
+    if (!(layer->query_scale > 0))
+        layer->query_scale = (float)specdec__inverse_root(wide ? m->embedding / layer->shape.heads
+                                                               : layer->shape.key_dim);
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -180,7 +184,9 @@ typedef struct specdec__holder {
 static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
 {
     if (vectors)
-        return specdec__vector_table[i].suffix;
+        return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
+                                         ? m->trait[SPECDEC__FFN_NORM_AS]
+                                         : i].suffix;
     return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
                                                                           : specdec__matrix_table[i].suffix;
 }
@@ -188,6 +194,12 @@ static const char *specdec__model_own(const specdec__model *m, int vectors, int 
 static int specdec__model_rows(int vectors, int i, const int *size)
 {
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
+}
+
+/* Whether a layer of these dimensions has matrix i, or vector i, at all. */
+static int specdec__model_takes(int vectors, int i, const int *size)
+{
+    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]);
 }
 
 /* Whether a layer has a tensor; *rows: how many. */
@@ -249,13 +261,16 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     char name[64];
     int i, found;
 
-    for (i = 0; i < specdec__model_each(m); i++) {
+    for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
-        const specdec__holder holder = specdec__model_holder(m, index, 0, i, size);
         const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
+        specdec__holder holder;
         specdec_result result;
 
+        if (!specdec__model_takes(0, i, size))
+            continue;
+        holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns], 1, matrix,
                                          &found, error);

@@ -17,6 +17,23 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
     }
 }
 
+/* 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
+SPECDEC__INLINE float specdec__quant_power(unsigned exponent)
+{
+    return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+}
+
+/* Half the value of an 8-bit float without a sign: 4 bits of exponent, 3 of mantissa; 0x7f stands for 0. */
+SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
+{
+    const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
+
+    if ((byte & 127) == 127)
+        return 0;
+    return exponent ? specdec__float_from_bits((exponent + 119) << 23 | mantissa << 20)
+                    : (float)mantissa * (1.0f / 1024);
+}
+
 SPECDEC__RARE
 /* Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
@@ -354,4 +371,153 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
+/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats. Value: float * 2^(e - 127); codes are twice the
+   floats (Open Compute Project, Microscaling Formats, 2023). */
+static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_mxfp4 *from = (const specdec__block_mxfp4 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = specdec__quant_power(from->exponent);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = specdec__quant_fp4_values[codes[i]];
+}
+
+/* NVFP4: 4 scales that are 8-bit floats without a sign, for 16 values each 8 bytes of nibbles that are 4-bit floats;
+   codes are twice the floats. */
+static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_nvfp4 *from = (const specdec__block_nvfp4 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        scale[i] = specdec__quant_half_of_e4m3(from->scales[i]);
+    for (i = 0; i < 64; i++)
+        codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
+}
+
+/* Q1_0: d f16, 128 bits: 1 for d, 0 for -d. */
+static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q1_0 *from = (const specdec__block_q1_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = scale[1] = scale[2] = scale[3] = specdec__load_f16(from->d);
+    for (i = 0; i < 128; i++)
+        codes[i] = (int8_t)((from->bits[i / 8] >> (i % 8) & 1) * 2 - 1);
+}
+
+/* Q2_0: d f16, 64 times 2 bits: (bits - 1) * d. */
+static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q2_0 *from = (const specdec__block_q2_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = scale[1] = specdec__load_f16(from->d);
+    for (i = 0; i < 64; i++)
+        codes[i] = (int8_t)((from->crumbs[i / 4] >> (i % 4 * 2) & 3) - 1);
+}
+
+/* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
+SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
+{
+    const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++)
+        scale[i] = specdec__load_f16(from->d);
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
+}
+
 SPECDEC__RARE_END
+
+/* The types that follow are unpacked by their decoders with every instruction set. */
+
+/* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
+   over 256, whose first digits behind the point are these. */
+SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
+{
+    static const unsigned char powers[5] = {1, 3, 9, 27, 81};
+    int i, k;
+
+    for (k = 0; k < digits; k++, codes += count)
+        for (i = 0; i < count; i++)
+            codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
+}
+
+/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
+SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
+{
+    const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++)
+        scale[i] = specdec__load_f16(from->d);
+    specdec__quant_trits(from->fives, 32, 5, codes);
+    specdec__quant_trits(from->fives + 32, 16, 5, codes + 160);
+    specdec__quant_trits(from->fours, 4, 4, codes + 240);
+}
+
+/* Eight values (-1, 0, 1) of a point of the grid of IQ1, times eight, plus 1 or, where minus is set, minus 1. */
+SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t point = specdec__quant_iq1_grid[index];
+
+    point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
+    point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
+    point = (point | point << 6) & (ones * 3);
+    point = (point * 8 + ones * (128 - 7) - (minus ? ones * 2 : 0)) ^ ones * 128; /* no byte borrows from another */
+    specdec__store_u32(codes, (uint32_t)point);
+    specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
+}
+
+/* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
+   scale, the sign of a shift. */
+static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq1_s *from = (const specdec__block_iq1_s *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        uint32_t high = specdec__load_u16(from->high[i / 4]);
+
+        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
+    }
+}
+
+/* IQ1_M: 32 low bytes of indices of the grid, 32 nibbles: 3 bits on top of an index and the sign of a shift; 4 words:
+   four times 3 bits of a scale, and four bits of d f16. */
+static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq1_m *from = (const specdec__block_iq1_m *)(const void *)block;
+    unsigned half = 0;
+    float d;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        half |= (unsigned)specdec__load_u16(from->scales[i]) >> 12 << (4 * i);
+    d = specdec__float_from_f16((uint16_t)half);
+    for (i = 0; i < 32; i++) {
+        uint32_t high = (uint32_t)from->high[i / 2] >> (i % 2 * 4) & 15;
+
+        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
+}

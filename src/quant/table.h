@@ -34,14 +34,11 @@ typedef struct specdec__quant_stranger {
 } specdec__quant_stranger;
 
 static const specdec__quant_stranger specdec__quant_strangers[] = {
-    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},         {9, 32, 36, "Q8_1", "Q8_0"},
-    {15, 256, 292, "Q8_K", "Q8_0"},     {19, 256, 50, "IQ1_S", "IQ2_XXS"}, {24, 1, 1, "I8", "F32"},
-    {25, 1, 2, "I16", "F32"},           {26, 1, 4, "I32", "F32"},          {27, 1, 8, "I64", "F32"},
-    {28, 1, 8, "F64", "F32"},           {29, 256, 56, "IQ1_M", "IQ2_XXS"}, {31, 1, 0, "Q4_0_4_4", "Q4_0"},
-    {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},    {34, 256, 54, "TQ1_0", "IQ2_XXS"},
-    {35, 256, 66, "TQ2_0", "Q2_K"},     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"},
-    {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}, {39, 32, 17, "MXFP4", "IQ4_NL"},   {40, 64, 36, "NVFP4", "IQ4_NL"},
-    {41, 128, 18, "Q1_0", "IQ2_XXS"},   {42, 64, 18, "Q2_0", "Q2_K"}};
+    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
+    {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
+    {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
+    {31, 1, 0, "Q4_0_4_4", "Q4_0"},     {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},
+    {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
 static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_stranger(uint32_t number)

@@ -21,6 +21,20 @@
     (SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u), SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), \
      SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au))
 
+/* Pair 4*i + j of bits (i, j < 4) goes to pair 4*j + i: byte j then holds the codes of the elements 4*i + j. Its own
+   inverse. */
+#define SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare) \
+    (SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 12, 0x0000F0F0u))
+
+/* What the tiles do to words of a field. */
+#define SPECDEC__QUANT_TRANSPOSE(unit, word, spare) \
+    do { \
+        if ((unit) == SPECDEC__QUANT_BITS32) \
+            SPECDEC__QUANT_TRANSPOSE_BITS(word, spare); \
+        else if ((unit) == SPECDEC__QUANT_TWOS32) \
+            SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare); \
+    } while (0)
+
 /* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
    restored. */
 SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
@@ -41,10 +55,10 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         for (i = 0; i < count; i++) {
             uint32_t word = specdec__load_u32(from + (size_t)i * from_step), spare;
 
-            if (back)
+            if (back && unit == SPECDEC__QUANT_BITS32)
                 SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare);
             else
-                SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+                SPECDEC__QUANT_TRANSPOSE(unit, word, spare);
             specdec__store_u32(to + (size_t)i * to_step, word);
         }
 }
@@ -113,11 +127,24 @@ SPECDEC__INLINE void specdec__quant_sixteen(int unit, const unsigned char *from,
             w[1] = specdec__even_bytes(odd, odd2);
             w[2] = specdec__odd_bytes(even, even2);
             w[3] = specdec__odd_bytes(odd, odd2);
-        } else if (unit == SPECDEC__QUANT_BITS32) {
+        } else {
             for (k = 0; k < 4; k++)
-                SPECDEC__QUANT_TRANSPOSE_BITS(w[k], spare);
+                SPECDEC__QUANT_TRANSPOSE(unit, w[k], spare);
         }
     memcpy(to, words, sizeof words);
+}
+
+/* Interleaves a field of one unit of 1 or 2 bytes of 16 rows. */
+SPECDEC__INLINE void specdec__quant_interleave_unit(size_t size, const unsigned char *from, size_t row_bytes,
+                                                    unsigned char *to)
+{
+    size_t row;
+
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row++, from += row_bytes, to += size)
+        if (size == 1)
+            *to = *from;
+        else
+            memcpy(to, from, 2);
 }
 
 /* Interleaves a field of size bytes of 16 rows; its block ends `rest` bytes behind its beginning, and has at least 16.
@@ -126,10 +153,10 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size
                                                      size_t row_bytes, unsigned char *to)
 {
     unsigned char part[16 * SPECDEC__QUANT_ROWS];
-    size_t i, left, back, row;
+    size_t i, left, back;
 
-    for (row = 0; size == 2 && row < SPECDEC__QUANT_ROWS; row++)
-        memcpy(to + row * 2, from + row * row_bytes, 2);
+    if (size <= 2)
+        specdec__quant_interleave_unit(size, from, row_bytes, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__QUANT_ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0; /* the block ends before that: begin further ahead */
@@ -176,7 +203,7 @@ static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type 
             specdec__quant_prefetch(from + size, row_bytes, bytes - size);
         for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
             const int unit = type->fields[f].unit;
-            const size_t wide = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+            const size_t wide = specdec__quant_unit_bytes(unit);
 
             size = wide * type->fields[f].count * whole;
             if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
@@ -201,7 +228,7 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 
     for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
         int unit = type->fields[f].unit, count = type->fields[f].count;
-        size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+        size_t size = specdec__quant_unit_bytes(unit);
 
         specdec__quant_move_units(unit, count, 1, tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS,
                                   block_out, size);

@@ -129,8 +129,6 @@ typedef struct specdec__drafter_kind {
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
     /* From now on it runs on so many threads of this pool, or fewer. Or: always on the engine's. */
     void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* Drafts instead of this kind where another rank of the cluster has its model. Or: none can. */
-    const struct specdec__drafter_kind *afar;
     /* Text number `at` has count tokens, and a step is made up that may write behind them. Or: it looks when asked. */
     void (*look)(specdec__drafter *drafter, int at, const int32_t *text, int count, const specdec_sampling *sampling);
     /* Whether it knows by now what may follow a candidate. Or: it always finds out. */

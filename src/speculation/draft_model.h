@@ -13,7 +13,6 @@
 #include "../forward/step.h"
 #include "draft.h"
 #include "levels.h"
-#include "../cluster/draft_remote.h"
 
 SPECDEC__FOR_SIZE
 
@@ -245,7 +244,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
+    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED

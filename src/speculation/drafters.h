@@ -5,7 +5,6 @@
 #pragma once
 #include "../base/base.h"
 #include "draft.h"
-#include "../cluster/draft_remote.h"
 #include "draft_model.h"
 #include "draft_heads.h"
 #include "draft_layer.h"

@@ -66,6 +66,7 @@ static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
+    const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
     specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
@@ -76,17 +77,24 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
         for (n = 1; i + n < count && a[i + n] == a[i] + n && b[i + n] == b[i] + n &&
              a[i + n] / SPECDEC__KEYS == page && b[i + n] / SPECDEC__KEYS == page_to; n++)
             continue;
-        specdec__kv_copy_run(kv, specdec__kv_keys(kv, SPECDEC__WHOLE, page, layer, head), a[i] % SPECDEC__KEYS,
-                             specdec__kv_keys(own, SPECDEC__WHOLE, page_to, layer, head), b[i] % SPECDEC__KEYS, n);
+        specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, page, head), a[i] % SPECDEC__KEYS,
+                             specdec__kv_keys(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
     }
+}
+
+/* How many dimensions of keys of so many are looked at; 0: all of them, as they are tiles. */
+static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
+{
+    return r->few ? specdec__max_int(dim / 4, 16) : 0;
 }
 
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
    first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
    arXiv 2312.04985) for a quarter of the reads. */
-static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread, int head)
+static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
+                                         const specdec__layer *layer, int head)
 {
-    const int group = c->model->heads / c->model->kv_heads, dim = c->kv.dim;
+    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_keys(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
     float *sizes = c->scratch[thread].out;
     int q, d;
@@ -95,12 +103,15 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_greedy(c->kernels, sizes, dim, r->few, r->largest + (size_t)thread * (size_t)r->few);
+    specdec__sample_greedy(c->kernels, sizes, dim, specdec__retrieve_few(r, dim),
+                           r->largest + (size_t)thread * (size_t)r->few);
 }
 
 /* What up to four queries of row 0 attend to, while their softmax is under way. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
+    const specdec__layer *layer;
+    int few;            /* dimensions */
     const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
     float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
     int query, count;   /* the first of them, and how many */
@@ -108,13 +119,12 @@ typedef struct specdec__attending {
 } specdec__attending;
 
 /* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
-static void specdec__retrieve_few(const specdec__context *c, const specdec__attending *t, const specdec__retrieval *r,
-                                  const unsigned char *keys)
+static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
 
-    for (i = 0; i < r->few; i++) {
+    for (i = 0; i < t->few; i++) {
         const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
         float *to = t->scratch->keys + i * SPECDEC__KEYS;
 
@@ -123,7 +133,7 @@ static void specdec__retrieve_few(const specdec__context *c, const specdec__atte
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+    c->kernels->scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
                        t->scratch->scores);
 }
 
@@ -134,11 +144,11 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
-    if (r->few)
-        specdec__retrieve_few(c, t, r, keys);
+    if (t->few)
+        specdec__retrieve_by_few(c, t, keys);
     else
-        specdec__forward_tile_scores(c, t->scratch, keys, SPECDEC__KEYS,
-                                     specdec__forward_column(c, 0, t->query), t->count);
+        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_keys(c, t->layer)->dim, SPECDEC__KEYS,
+                                     specdec__forward_column(c, t->layer, 0, t->query), t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
             weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
@@ -160,7 +170,8 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
-    const int group = c->model->heads / c->model->kv_heads;
+    const specdec__kv_layer *keys = &r->target->kv.layer[layer->index];
+    const int group = layer->shape.heads / layer->shape.kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     const size_t row = (size_t)r->candidates * sizeof *scores;
     specdec__attending t;
@@ -168,23 +179,23 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
 
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
+    t.layer = layer;
+    t.few = specdec__retrieve_few(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_dimensions(c, r, thread, head);
+    specdec__retrieve_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
         memset(t.chunks, 0, 4 * row);
         for (q = 0; q < t.count; q++) {
             t.highest[q] = SPECDEC__NO_SCORE;
-            for (i = 0; i < r->few; i++)
-                t.scratch->queries[q * r->few + i] =
-                    c->rotated[(t.query + q) * c->kv.dim + t.largest[i].token];
+            for (i = 0; i < t.few; i++)
+                t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
             specdec__retrieve_segment(c, &t, r, &s->at[i],
-                                      specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, s->at[i].page, layer->place,
-                                                       head));
+                                      specdec__kv_keys(&r->target->kv, keys, s->at[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -200,20 +211,22 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
     specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were. */
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were.
+   Layers that read another one's keys see the chunks of that one. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
     specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
+    const int heads = specdec__context_keys(c, layer)->owns ? layer->shape.kv_heads : 0;
     int head, end = 0, i;
 
-    while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
+    while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
             specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
-                specdec__retrieve_copy(r, layer->place, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
 }
 
@@ -288,8 +301,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     n = committed - t->from - t->exact;
     if (!specdec__retrieve_room(r, &t->view, n))
         return 0;
-    for (layer = 0; layer < r->context.kv.span[SPECDEC__WHOLE].layers; layer++)
-        for (head = 0; head < r->context.kv.kv_heads; head++)
+    for (layer = 0; layer < r->context.kv.layers; layer++)
+        for (head = 0; r->context.kv.layer[layer].owns && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
                 specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,

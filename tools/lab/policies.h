@@ -37,7 +37,7 @@ static inline void policy_watch_end(policy_watch *w)
 
 static inline float *policy_sums(const policy_watch *w, const specdec__kv *kv, const specdec__layer *layer, int head)
 {
-    return w->sums + ((size_t)layer->place * (size_t)kv->kv_heads + (size_t)head) * (size_t)w->context;
+    return w->sums + ((size_t)layer->index * (size_t)layer->shape.kv_heads + (size_t)head) * (size_t)w->context;
 }
 
 /* rows (n * group, w->context): the scores of the queries of a kv head, in the step's first n nodes, with the keys in these
@@ -45,7 +45,8 @@ static inline float *policy_sums(const policy_watch *w, const specdec__kv *kv, c
 static inline void policy_scores(const specdec__context *step, const specdec__kv *kv, const policy_watch *w, int thread,
                           const specdec__layer *layer, int head, int n, const int *slots, int count, float *rows)
 {
-    const int group = step->model->heads / step->model->kv_heads, tiles = specdec__kv_types[kv->type].tiles;
+    const specdec__kv_layer *at_keys = &kv->layer[layer->index];
+    const int group = layer->shape.heads / layer->shape.kv_heads, tiles = specdec__kv_types[kv->type].tiles;
     specdec__context c = *step; /* the same queries, another cache */
     specdec__scratch *s = &c.scratch[thread];
     size_t query[4];
@@ -54,20 +55,20 @@ static inline void policy_scores(const specdec__context *step, const specdec__kv
     c.kv = *kv;
     for (from = 0; from < count; from = to) {
         const int page = slots[from] / SPECDEC__KEYS;
-        const unsigned char *keys = specdec__kv_keys(kv, SPECDEC__WHOLE, page, layer->place, head);
-        const float *floats = tiles ? NULL : specdec__kv_keys_as_floats(kv, c.kernels, keys, SPECDEC__KEYS, s->keys);
+        const unsigned char *keys = specdec__kv_keys(kv, at_keys, page, head);
+        const float *floats = tiles ? NULL : specdec__kv_keys_as_floats(kv->type, at_keys, c.kernels, keys, SPECDEC__KEYS, s->keys);
 
         for (to = from + 1; to < count && slots[to] / SPECDEC__KEYS == page;)
             to++;
         for (at = 0; at < n * group; at += some) {
             some = specdec__min_int(4, n * group - at);
             for (q = 0; q < some; q++)
-                query[q] = (size_t)((at + q) / group * c.model->heads + head * group + (at + q) % group);
+                query[q] = (size_t)((at + q) / group * layer->shape.heads + head * group + (at + q) % group);
             if (tiles)
-                specdec__forward_tile_scores(&c, s, keys, SPECDEC__KEYS,
-                                             specdec__forward_column(&c, 0, head * group) + at, some);
+                specdec__forward_tile_scores(&c, s, keys, at_keys->dim, SPECDEC__KEYS,
+                                             specdec__forward_column(&c, layer, 0, head * group) + at, some);
             else
-                specdec__forward_scores(&c, s, floats, 0, SPECDEC__KEYS, floats, query, some);
+                specdec__forward_scores(&c, s, floats, (size_t)at_keys->dim, 0, SPECDEC__KEYS, floats, query, some);
             for (q = 0; q < some; q++)
                 for (k = from; k < to; k++)
                     rows[(size_t)(at + q) * (size_t)w->context + (size_t)k] =
@@ -95,7 +96,7 @@ static inline void policy_gather(specdec__context *c, int thread, const specdec_
 {
     policy_watch *w = (policy_watch *)c->recalls;
     const specdec__view *view = c->batch->views[c->first];
-    const int group = c->model->heads / c->model->kv_heads, length = view->length;
+    const int group = layer->shape.heads / layer->shape.kv_heads, length = view->length;
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, head, end = 0, i;
 
@@ -149,7 +150,7 @@ static inline void policy_mean_keys(specdec__context *c, const struct specdec__r
                              const specdec__layer *layer, int head, float *scores)
 {
     const policy_watch *w = (const policy_watch *)r->target->recalls;
-    const int group = c->model->heads / c->model->kv_heads, count = r->begun * r->chunk;
+    const int group = layer->shape.heads / layer->shape.kv_heads, count = r->begun * r->chunk;
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, i, k;
 
@@ -201,10 +202,10 @@ static inline void policy_copy_rounded(specdec__context *c, int thread, const sp
     while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
         for (; head < end; head++)
             for (i = 0; i < r->chunks; i++) {
-                specdec__retrieve_copy(r, layer->place, head, i * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy(r, layer->index, head, i * r->chunk, i * r->chunk, r->chunk);
                 specdec__view_slots(&r->view->span[SPECDEC__WHOLE], i * r->chunk, 1, &slot);
-                policy_round(c->kernels, specdec__kv_keys(&r->context.kv, SPECDEC__WHOLE, slot / SPECDEC__KEYS,
-                                                          layer->place, head), r->context.kv.head_bytes / 2);
+                policy_round(c->kernels, specdec__kv_keys(&r->context.kv, specdec__context_keys(c, layer),
+                                                          slot / SPECDEC__KEYS, head), r->context.kv.head_bytes / 2);
             }
 }
 

@@ -269,7 +269,7 @@ static int begin(recall *r, const options *o)
     if (!r->e)
         return 0;
     r->target = &r->e->engine->target;
-    if (r->target->kv.span[SPECDEC__WINDOW].layers)
+    if (r->target->kv.span[SPECDEC__WINDOW].bytes)
         return program_failed(o->model, ": all layers must see the whole text, and some see a window of it"), 0;
     m = r->target->model;
     sums = (size_t)m->layers * (size_t)m->kv_heads * (size_t)r->e->context;

@@ -12,11 +12,11 @@ static int made_clock(clockid_t kind, struct timespec *now);
 #define SPECDEC__PIPE 1
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
-#include "tests/gguf_maker.h"
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/lanes.h"
 #include "tools/pretend.h"
+#include "tools/lab/tiny_model.h"
 
 #include <math.h>
 
@@ -31,6 +31,16 @@ static struct measured {
     double target[2][WIDTHS]; /* 0: not known */
     double draft, beside;     /* a level, on all threads and on one */
 } measured;
+
+/* The next 32 bits of a stream of random numbers (splitmix64: Steele, Lea and Flood 2014). */
+static uint32_t next_random(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return (uint32_t)((z ^ (z >> 31)) >> 16);
+}
 
 static int is_time(double seconds)
 {
@@ -143,8 +153,8 @@ static void trace_make(trace *t, double aligned, uint64_t seed, int tokens)
 
     for (i = 0; i < tokens; i++) {
         place *p = trace_more(t);
-        const double u = (double)(maker_random(&random) % 10007) / 10007, first = pow(u, 1 / aligned - 1);
-        double draw = (double)(maker_random(&random) % 10007) / 10007, left = 1 - first;
+        const double u = (double)(next_random(&random) % 10007) / 10007, first = pow(u, 1 / aligned - 1);
+        double draw = (double)(next_random(&random) % 10007) / 10007, left = 1 - first;
 
         for (k = 0; k < OFFERS; k++) {
             p->share[k] = (float)(k ? left / 2 < p->share[k - 1] ? left / 2 : (double)p->share[k - 1] : first);
@@ -268,7 +278,7 @@ static double exponential(uint64_t what)
 {
     uint64_t random = (simulated.seed << 40) + what;
 
-    return -log((1 + (double)(maker_random(&random) % 10007)) / 10008);
+    return -log((1 + (double)(next_random(&random) % 10007)) / 10008);
 }
 
 /* What something takes from a time on, on a machine that does other things, too: all is slower for a while, and each
@@ -1266,7 +1276,6 @@ static int run(options o)
     static program_output recorded;
     const char *inputs[5] = {NULL, NULL, NULL, NULL, NULL};
     int status, i;
-    maker_recipe recipe;
     specdec_bytes model;
     unsigned char *data;
     char *text;
@@ -1295,12 +1304,9 @@ static int run(options o)
     simulated.draft_bytes = 1e6 * (o.draft_mb > 0 ? (double)o.draft_mb : simulated.table.draft_mb);
     simulated.noise = (double)o.noise;
     simulated.seed = o.seed;
-    memset(&recipe, 0, sizeof recipe);
-    recipe.embedding = 32;
-    recipe.layers = 1;
-    recipe.vocab = VOCABULARY;
-    recipe.context = 4096;
-    data = maker_model(&recipe, &model.size);
+    data = tiny_model_make(VOCABULARY, 4096, &model.size);
+    if (!data)
+        return program_failed("the model that stands for all", ": out of memory");
     model.data = data;
     for (i = 0; i < mode_count(); i++)
         run_mode(&outcomes[i], &t, i, &model);

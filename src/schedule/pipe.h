@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/pipe_step: the step with several runs on their way.
+ * >>schedule/pipe: the step with several runs on their way.
  * ================================================================================================================== */
 
 #pragma once
@@ -8,14 +8,14 @@
 #include "../forward/step.h"
 #include "../speculation/tree.h"
 #include "../speculation/draft.h"
-#include "../speculation/draft_model.h"
 #include "../speculation/tune.h"
-#include "stream.h"
-#include "engine.h"
-#include "sequences.h"
+#include "../engine/stream.h"
+#include "lane.h"
+#include "../engine/engine.h"
+#include "stop.h"
 #include "plan.h"
 #include "ahead.h"
-#include "step.h"
+#include "../engine/step.h"
 
 SPECDEC__FOR_SIZE
 

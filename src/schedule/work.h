@@ -1,34 +1,36 @@
 /* =====================================================================================================================
- * >>engine/work: one step of an engine, whichever kind.
+ * >>schedule/work: one step of an engine, whichever kind.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../forward/step.h"
-#include "engine.h"
-#include "sequences.h"
-#include "prefill.h"
+#include "../engine/engine.h"
+#include "stop.h"
+#include "../engine/sequences.h"
+#include "../engine/prefill.h"
 #include "plan.h"
 #include "ahead.h"
-#include "step.h"
-#include "pipe_step.h"
+#include "trees.h"
+#include "../engine/step.h"
+#include "pipe.h"
 
 SPECDEC__FOR_SIZE
 
-/* A step of an engine. In a cluster a text that waits for it may be cancelled, whether it takes part or not. */
+/* A step of an engine. A text that waits for other machines may be cancelled, whether it takes part or not. */
 static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
 {
-    if (SPECDEC__CLUSTER && e->link)
-        e->link->caller = t ? &t->cancel : NULL;
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->wait(e, t ? &t->cancel : NULL);
     specdec__pipe_drain(e);
     if (e->member_count)
         specdec__engine_draft(e);
     specdec__engine_reserve(e);
     if (e->member_count)
         specdec__engine_run(e, start);
-    if (SPECDEC__CLUSTER && e->link)
-        e->link->caller = NULL;
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->wait(e, NULL);
 }
 
 /* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody

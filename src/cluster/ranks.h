@@ -1,50 +1,27 @@
 /* =====================================================================================================================
- * >>engine/runs: several runs on their way, on this machine or over ranks.
+ * >>cluster/ranks: the lane of rank 0, on which several runs are on their way over the ranks.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
-#include "../model/model.h"
-#include "../cache/reserve.h"
 #include "../forward/context.h"
-#include "../forward/step.h"
-#include "../cluster/wire.h"
-#include "../cluster/link.h"
-#include "../cluster/orders.h"
-#include "../cluster/meet.h"
-#include "engine.h"
-#include "measure.h"
-#include "sequences.h"
+#include "../schedule/lane.h"
+#include "../schedule/stage.h"
+#include "../engine/stream.h"
+#include "wire.h"
+#include "link.h"
+#include "orders.h"
+
+/* The lane of a target whose layers lie on several ranks. */
+typedef struct specdec__ranks {
+    specdec__pipe pipe;
+    specdec__stage stage; /* that of rank 0 */
+    specdec__link *link;
+    specdec_error error;  /* of a run that did not get beyond it */
+} specdec__ranks;
 
 SPECDEC__FOR_SIZE
-
-/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: FULL, CANCELLED. */
-SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
-                                                            int cancelled, specdec_error *error)
-{
-    specdec__context *c = stage->context;
-    const int end = order->first + order->n;
-    specdec__batch batch;
-
-    if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_unreserve(stage->view, &c->kv);
-        stage->failed = 0;
-        return SPECDEC_OK;
-    }
-    if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
-        return SPECDEC_OK;
-    }
-    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
-    if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
-    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
-    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
-    batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
-}
 
 /* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
 static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
@@ -155,37 +132,5 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
                                                        specdec__ranks_cancel};
-
-/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
-static void specdec__engine_keep(specdec__engine *e)
-{
-    specdec__stop_scan stop;
-
-    specdec__stream_check(&e->config.settings, &stop, NULL);
-    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
-}
-
-static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
-{
-    const specdec__model *m = e->target_model;
-    specdec_result result = SPECDEC_OK;
-
-    specdec__engine_keep(e);
-    e->verify = specdec__forward;
-    e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
-    specdec__engine_open(&e->texts[0]);
-    specdec__engine_tell(e);
-    specdec__engine_tell_chat(e);
-    if (SPECDEC__CLUSTER && e->link) {
-        e->ranks->pipe.kind = &specdec__ranks_kind;
-        e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;
-        result = specdec__link_meet(e->link, &e->config.hooks, error);
-    }
-    if (!result)
-        specdec__engine_trial(e);
-    if (!result)
-        specdec__engine_measure(e);
-    return result;
-}
 
 SPECDEC__FOR_SPEED

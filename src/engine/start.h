@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/measure: what steps cost, measured at the beginning; chat format and fork tokens.
+ * >>engine/start: an engine begins: what steps cost is measured, chat format and fork tokens are found.
  * ================================================================================================================== */
 
 #pragma once
@@ -21,8 +21,11 @@
 #include "../speculation/draft.h"
 #include "../speculation/drafters.h"
 #include "../speculation/tune.h"
+#include "../schedule/lane.h"
+#include "stream.h"
 #include "engine.h"
 #include "layout.h"
+#include "sequences.h"
 
 SPECDEC__FOR_SIZE
 
@@ -69,12 +72,6 @@ static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int 
         least = i && least < seconds ? least : seconds;
     }
     return least;
-}
-
-/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
-static int specdec__engine_fixed(const specdec__engine *e)
-{
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
 /* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
@@ -202,6 +199,35 @@ static void specdec__engine_tell(const specdec__engine *e)
                       e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
     specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
                   e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
+}
+
+/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+static void specdec__engine_keep(specdec__engine *e)
+{
+    specdec__stop_scan stop;
+
+    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+}
+
+static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
+{
+    const specdec__model *m = e->target_model;
+    specdec_result result = SPECDEC_OK;
+
+    specdec__engine_keep(e);
+    e->verify = specdec__forward;
+    e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
+    specdec__engine_open(&e->texts[0]);
+    specdec__engine_tell(e);
+    specdec__engine_tell_chat(e);
+    if (SPECDEC__PIPE && e->remote)
+        result = e->remote->start(e, error);
+    if (!result)
+        specdec__engine_trial(e);
+    if (!result)
+        specdec__engine_measure(e);
+    return result;
 }
 
 SPECDEC__FOR_SPEED

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/ahead: drafting while the target verifies.
+ * >>schedule/ahead: drafting while the target verifies.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,10 +10,10 @@
 #include "../speculation/tree.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
-#include "engine.h"
-#include "layout.h"
-#include "measure.h"
-#include "sequences.h"
+#include "lane.h"
+#include "../engine/engine.h"
+#include "../engine/layout.h"
+#include "stop.h"
 #include "plan.h"
 #include "speculate.h"
 
@@ -36,7 +36,7 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether a candidate can be extended now. */
 static int specdec__ahead_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__CLUSTER || !d->kind->knows || d->kind->knows(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind->knows || d->kind->knows(d, p, candidate);
 }
 
 /* Chooses what is extended next: the likeliest candidate, and up to three that are at least half as likely. None: what
@@ -381,203 +381,6 @@ static void specdec__ahead_note(specdec__engine *e, double seconds, double draft
         a->left = a->probe = 1; /* takes up to a step longer than others */
     else
         specdec__ahead_look(a);
-}
-
-/* Whether asking a drafter costs next to nothing: it is asked at every step, and then says what it promises. */
-static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
-                                 const specdec__plan *plan)
-{
-    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-
-    return !e->drafters[drafter].kind->cost ||
-           (grows && behind <= SPECDEC__TUNE_BEHIND && !plan->fixed &&
-            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_LIGHT * plan->times[1]);
-}
-
-/* Asks a drafter what it proposes for a text in this step, if that may pay. */
-static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
-{
-    specdec__engine *e = t->engine;
-    specdec__drafter *d = &e->drafters[drafter];
-    specdec__proposal *p = &d->proposals[t->at];
-    double start, rate = 0;
-    specdec_result result;
-    int levels, readable, behind, fresh, light;
-
-    p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
-    if (specdec__ahead_on(e, d))
-        return specdec__ahead_ask(t, drafter, plan);
-    behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
-    fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_light(e, drafter, p->grows, behind, plan);
-    if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
-        (!light && !specdec__engine_shape(t, drafter, behind, plan)))
-        return SPECDEC_OK;
-    p->patience = SPECDEC__TUNE_PATIENCE * specdec__tune_plain(e->tune) / e->member_count;
-    readable = d->kind->read ? specdec__engine_readable(t, drafter, behind) : behind;
-    if (readable < behind)
-        return specdec__engine_let_read(t, drafter, behind, readable);
-    start = specdec__os_seconds();
-    result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
-                      : specdec__engine_fill(t, drafter, plan, &levels, &rate);
-    if (!result && light && p->kept_count > 1) {
-        if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            p->kept_count = 1;
-        else if (rate > plan->rate)
-            plan->rate = rate;
-    }
-    p->seconds = specdec__os_seconds() - start;
-    if (!result)
-        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, p->seconds);
-    return result;
-}
-
-/* What the step verifies behind a text: the drafters are asked, the last in the list first; then their trees are
-   merged. A drafter whose cache has no room left proposes nothing. */
-static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, int speculate)
-{
-    specdec__engine *e = t->engine;
-    specdec_result result = SPECDEC_OK;
-    int i;
-
-    for (i = 0; i < e->drafter_count; i++)
-        specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
-                             specdec__engine_rule(e, t));
-    for (i = e->drafter_count; speculate && !result && i-- > 0;) {
-        result = specdec__engine_ask(t, i, plan);
-        if (result == SPECDEC_ERROR_FULL) {
-            e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
-            result = SPECDEC_OK;
-        }
-    }
-    specdec__draft_merge(&t->merged, e->drafters, e->drafter_count, t->at, t->tokens[t->count - 1],
-                         speculate ? plan->most : 1);
-    return result;
-}
-
-/* How probable it is that node i of a text's tree is accepted, by what one of those who proposed it knows; its parent's
-   is known. */
-static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int candidate)
-{
-    const specdec__engine *e = t->engine;
-    const specdec__merged *m = &t->merged;
-    const specdec__drafter *d = &e->drafters[drafter];
-    const specdec__proposal *p = &d->proposals[t->at];
-    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    double chance[SPECDEC__TUNE_RANKS];
-
-    if (p->grows)
-        return (double)p->probability[candidate];
-    if (!d->kind->cost)
-        return specdec__tune_path(known, p->probability[candidate]);
-    specdec__tune_acceptance(known, chance);
-    return (double)m->worth[m->tree.parents[i]] *
-           chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
-}
-
-/* The same by all who proposed it, as if they did not know of each other; never above its parent's, nor, where children
-   are drawn without replacement, above that of the one drawn before it: that is verified first, or none of them. */
-static float specdec__engine_worth(const specdec *t, int i)
-{
-    const specdec__engine *e = t->engine;
-    const specdec__merged *m = &t->merged;
-    const int parent = m->tree.parents[i];
-    int k, candidate, above = parent;
-    double missed = 1;
-
-    for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
-            missed *= 1 - specdec__engine_worth_by(t, i, k, candidate);
-    if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
-        for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
-            above--;
-    return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
-}
-
-/* How many tokens a text's tree promises. */
-static double specdec__engine_promise(specdec *t)
-{
-    specdec__merged *m = &t->merged;
-    double tokens = 1;
-    int i;
-
-    m->worth[0] = 1;
-    for (i = 1; i < m->tree.n; i++) {
-        m->worth[i] = specdec__engine_worth(t, i);
-        tokens += (double)m->worth[i];
-    }
-    return tokens;
-}
-
-/* Of all that was proposed, for several texts or by several drafters for one, keeps what together pays best: the nodes
-   that promise most, whosever they are. times: of a step of so many nodes. */
-static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
-{
-    const int base = e->roots + e->reading;
-    double worth[SPECDEC__MAX_TREE + 1], rate;
-    specdec__plan plan;
-    int i, k, held = 1, left;
-
-    plan.most = specdec__engine_most(e) - base + 1;
-    plan.others = e->roots - 1;
-    for (i = 1; i <= plan.most; i++)
-        plan.times[i] = times[base + i - 1];
-    worth[0] = 1;
-    for (k = 0; k < e->member_count; k++) {
-        specdec__merged *m = &e->members[k]->merged;
-
-        m->worth[0] = 1;
-        for (i = 1; i < m->tree.n; i++) {
-            m->worth[i] = specdec__engine_worth(e->members[k], i);
-            held = specdec__tune_insert(worth, held, plan.most, (double)m->worth[i]);
-        }
-    }
-    left = specdec__tune_nodes(&plan, worth, held, 0, &rate) - 1;
-    for (k = 0, rate = worth[left]; k < e->member_count; k++)
-        left -= specdec__draft_prune(&e->members[k]->merged, e->drafters, e->drafter_count, e->members[k]->at,
-                                     (float)rate, left);
-}
-
-/* Chooses the trees of a step, text by text: what those before have taken is no longer to be had. */
-static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
-{
-    const int least = e->roots + e->reading;
-    double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
-    int i, base = least, kept = 0;
-    specdec__plan plan;
-
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_switch(e);
-    times[1] = 0;
-    if (e->drafter_count)
-        specdec__tune_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
-                                            : specdec__min_int(SPECDEC__MAX_TREE, least + e->config.tree_size));
-    for (i = 0; i < e->member_count; i++) {
-        specdec *t = e->members[i];
-        const double start = specdec__os_seconds();
-        const int speculate = t->writes && specdec__engine_plan(t, times, base, others, spent, &plan);
-        specdec_result result;
-
-        e->pool.cancel = &t->cancel;
-        result = specdec__engine_consult(t, &plan, speculate);
-        if (result) {
-            specdec__engine_drop(t, result);
-            specdec__engine_leave(e, t);
-            continue;
-        }
-        e->members[kept++] = t;
-        if (t->merged.tree.n == 1)
-            continue;
-        spent += specdec__os_seconds() - start;
-        base += t->merged.tree.n - 1;
-        if (!plan.fixed && plan.rate > plan.plain) /* what its guesses promise */
-            others = plan.rate * plan.times[t->merged.tree.n] - 1;
-    }
-    e->member_count = kept;
-    if ((SPECDEC__STREAMS || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
-        !specdec__engine_fixed(e))
-        specdec__engine_share_out(e, times);
 }
 
 SPECDEC__FOR_SPEED

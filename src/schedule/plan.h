@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/plan: which sequences take part in a step, and with how many nodes.
+ * >>schedule/plan: which sequences take part in a step, and with how many nodes.
  * ================================================================================================================== */
 
 #pragma once
@@ -8,10 +8,11 @@
 #include "../cache/reserve.h"
 #include "../speculation/tree.h"
 #include "../speculation/tune.h"
-#include "stream.h"
-#include "engine.h"
-#include "sequences.h"
-#include "prefill.h"
+#include "../engine/stream.h"
+#include "../engine/engine.h"
+#include "stop.h"
+#include "../engine/sequences.h"
+#include "../engine/prefill.h"
 
 SPECDEC__FOR_SIZE
 

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/speculate: which trees a step verifies.
+ * >>schedule/speculate: which trees a step verifies.
  * ================================================================================================================== */
 
 #pragma once
@@ -8,8 +8,8 @@
 #include "../speculation/tree.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
-#include "engine.h"
-#include "measure.h"
+#include "../engine/engine.h"
+#include "../engine/layout.h"
 #include "plan.h"
 
 SPECDEC__FOR_SIZE

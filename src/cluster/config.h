@@ -1,0 +1,109 @@
+/* =====================================================================================================================
+ * >>cluster/config: a cluster's configuration checked, and which layers of the target a rank has.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../model/model.h"
+#include "../engine/layout.h"
+#include "wire.h"
+
+SPECDEC__FOR_SIZE
+
+/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
+static int specdec__cluster_drafter(const specdec_cluster *cluster)
+{
+    int i = cluster->ranks - 1;
+
+    while (i > 0 && cluster->layers[i])
+        i--;
+    return i;
+}
+
+/* Whether this is a rank that only drafts. */
+static int specdec__cluster_drafts(const specdec_cluster *cluster)
+{
+    return cluster->rank && cluster->rank == specdec__cluster_drafter(cluster);
+}
+
+/* Leaves a model the layers that a rank has. */
+static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
+{
+    const int drafter = specdec__cluster_drafter(cluster);
+    int i, sum = 0;
+
+    if (m->trait[SPECDEC__READS_STATES])
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+    for (i = 0; i < cluster->ranks; i++) {
+        m->first += i < cluster->rank ? cluster->layers[i] : 0;
+        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
+                                                                                         : m->all + 1;
+        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
+                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
+                                 m->all);
+    }
+    m->layers = cluster->layers[cluster->rank];
+    m->bare = cluster->rank > 0;
+    return SPECDEC_OK;
+}
+
+/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
+   the target, of which it has nothing. */
+static specdec_result specdec__cluster_make_drafter(specdec_config *c, specdec_error *error)
+{
+    if (!specdec__source_given(&c->draft))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
+                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
+    c->target = c->draft;
+    c->drafting = SPECDEC_DRAFT_MODEL;
+    c->rule = SPECDEC_RULE_COUPLED;
+    c->policy = SPECDEC_POLICY_DYNAMIC;
+    c->async = c->logprobs = 0;
+    memset(&c->heads, 0, sizeof c->heads);
+    return SPECDEC_OK;
+}
+
+/* What goes together with a rank that only drafts. */
+static specdec_result specdec__cluster_check_drafter(const specdec_config *c, specdec_error *error)
+{
+    if (!SPECDEC__OS_THREADS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
+    if (c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
+                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
+    return SPECDEC_OK;
+}
+
+/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
+static specdec_result specdec__cluster_check(specdec_config *c, specdec_error *error)
+{
+    const specdec_cluster *cluster = c->cluster;
+    specdec_result result;
+
+    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
+        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
+                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
+    if (specdec__cluster_drafter(cluster) && (result = specdec__cluster_check_drafter(c, error)) != SPECDEC_OK)
+        return result;
+    if (specdec__cluster_drafts(cluster))
+        return specdec__cluster_make_drafter(c, error);
+    if (c->target.model || c->target.copy)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
+                             "each rank opens its part of it");
+    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
+                             "in a cluster");
+    if (cluster->rank) {
+        c->drafting = SPECDEC_DRAFT_OFF;
+        memset(&c->draft, 0, sizeof c->draft);
+        memset(&c->heads, 0, sizeof c->heads);
+    }
+    if (cluster->ranks == 1) /* has all layers */
+        c->cluster = NULL;
+    return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
