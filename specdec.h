@@ -100,11 +100,11 @@
          template template_write template_method template_filter template_token template_parse template_run chat
      >>cache/ kv reserve bytes
      >>forward/ context multiply rows attention step
-     >>cluster/ wire link orders rank guesses meet draft_remote draft_rank
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
-     >>engine/ stream engine layout measure sequences runs prefill slide plan speculate ahead step pipe_step work
-         api api_model api_functions fields save enter */
+     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions fields save enter
+     >>schedule/ lane stop plan speculate ahead trees stage pipe work
+     >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
 #ifndef SPECDEC__ISA
 
@@ -1140,7 +1140,7 @@ typedef struct specdec_type {
     int writable;     /* specdec_type_from_float writes it */
 } specdec_type;
 
-#define SPECDEC_TYPE_NUMBERS 31 /* the numbers of types are below this; not all of those below are known */
+#define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
 
 /* The type of a number or a name. Returns 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
@@ -1503,8 +1503,8 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__CLUSTER 0
 #endif
 
-/* Whether the target's lane may have several runs on their way: that of a cluster, of a test or of specdec-sim.
-   Elsewhere nothing of it is compiled. */
+/* Whether a target, or a draft model, may have another lane than the caller's threads: that of a cluster, of a test or
+   of specdec-sim. Elsewhere nothing of lanes is compiled. */
 #ifndef SPECDEC__PIPE
 #define SPECDEC__PIPE SPECDEC__CLUSTER
 #endif
@@ -3050,6 +3050,8 @@ SPECDEC__FOR_SPEED
       {2, 1}, {4, 16}, {4, 2}) \
     X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, \
       {2, 1}, {4, 24}) \
+    X(19, IQ1_S, 256, sizeof(specdec__block_iq1_s), 32, 5, 0, specdec__quant_decode_iq1_s, \
+      {2, 1}, {4, 8}, {2, 8}) \
     X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, {2, 1}, {4, 4}) \
     X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, \
       {2, 1}, {4, 24}, {4, 3}) \
@@ -3057,23 +3059,35 @@ SPECDEC__FOR_SPEED
       {2, 1}, {4, 16}, {4, 4}) \
     X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, \
       {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
-    X(30, BF16, 1, 2, 0, 0, 0, NULL, {2, 1})
+    X(29, IQ1_M, 256, sizeof(specdec__block_iq1_m), 16, 5, 0, specdec__quant_decode_iq1_m, \
+      {4, 8}, {4, 4}, {2, 4}) \
+    X(30, BF16, 1, 2, 0, 0, 0, NULL, {2, 1}) \
+    X(34, TQ1_0, 256, sizeof(specdec__block_tq1_0), 32, 2, 0, specdec__quant_decode_tq1_0, \
+      {4, 12}, {1, 4}, {2, 1}) \
+    X(35, TQ2_0, 256, sizeof(specdec__block_tq2_0), 32, 2, 0, specdec__quant_decode_tq2_0, \
+      {4, 16}, {2, 1}) \
+    X(39, MXFP4, 32, sizeof(specdec__block_mxfp4), 32, 5, 0, specdec__quant_decode_mxfp4, {1, 1}, {4, 4}) \
+    X(40, NVFP4, 64, sizeof(specdec__block_nvfp4), 16, 5, 0, specdec__quant_decode_nvfp4, {4, 1}, {4, 8}) \
+    X(41, Q1_0, 128, sizeof(specdec__block_q1_0), 32, 2, 0, specdec__quant_decode_q1_0, \
+      {2, 1}, {SPECDEC__QUANT_BITS32, 4}) \
+    X(42, Q2_0, 64, sizeof(specdec__block_q2_0), 32, 2, 0, specdec__quant_decode_q2_0, \
+      {2, 1}, {SPECDEC__QUANT_TWOS32, 4})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
+SPECDEC__STATIC_ASSERT(types_fit_masks, SPECDEC__TYPE_COUNT <= 56); /* of 64 bits, behind them the kinds of panels */
 enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hold no weights */
 
 /* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
 #ifdef SPECDEC_TYPES
-#define SPECDEC__QUANT_WANT(name) | 1 << SPECDEC__TYPE_##name
-enum {
-    SPECDEC__QUANT_WANTED = 1 << SPECDEC__TYPE_F32 | 1 << SPECDEC__TYPE_F16 | 1 << SPECDEC__TYPE_BF16 |
-                            1 << SPECDEC__TYPE_Q8_0 SPECDEC_TYPES(SPECDEC__QUANT_WANT)
-};
+#define SPECDEC__QUANT_WANT(name) | UINT64_C(1) << SPECDEC__TYPE_##name
+#define SPECDEC__QUANT_WANTED \
+    (UINT64_C(0) SPECDEC__QUANT_WANT(F32) SPECDEC__QUANT_WANT(F16) SPECDEC__QUANT_WANT(BF16) \
+     SPECDEC__QUANT_WANT(Q8_0) SPECDEC_TYPES(SPECDEC__QUANT_WANT))
 #else
-enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
+#define SPECDEC__QUANT_WANTED UINT64_MAX
 #endif
-#define SPECDEC__HAS(name) (SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1)
+#define SPECDEC__HAS(name) ((int)(SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1))
 
 #define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
 #define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
@@ -3081,11 +3095,17 @@ enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
 #define SPECDEC__QUANT_ROWS 16      /* rows of a tile */
 #define SPECDEC__QUANT_FIELDS 4     /* fields of a block, at most */
 #define SPECDEC__QUANT_BITS32 32    /* unit of a field: a 32-bit word whose bits are transposed from 8x4 to 4x8 */
+#define SPECDEC__QUANT_TWOS32 64    /* the same: a 32-bit word whose pairs of bits are transposed, 4x4 */
 
-/* One field of a block: count units of unit bytes each (or SPECDEC__QUANT_BITS32), kept together by the tiles. */
+/* One field of a block: count units of unit bytes each (or of words whose bits are transposed), kept together by the
+   tiles. */
 typedef struct specdec__quant_field {
-    unsigned char unit, count; /* 1, 2, 4 or SPECDEC__QUANT_BITS32; 0 ends the list */
+    unsigned char unit, count; /* 1, 2, 4, SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32; 0 ends the list. In the last
+                                  16 bytes of a block, units begin whole units before its end */
 } specdec__quant_field;
+
+/* Bytes of a unit of a field. */
+SPECDEC__INLINE size_t specdec__quant_unit_bytes(int unit) { return unit > 4 ? 4 : (size_t)unit; }
 
 /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum). */
 typedef void specdec__quant_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
@@ -3098,11 +3118,18 @@ typedef struct specdec__quant_type {
     uint16_t block;     /* elements of a block */
     uint16_t bytes;     /* bytes of a block */
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
-    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2) */
+    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
+                           bits in [-1, 2] */
     uint16_t has_minimum; /* it has no more than 5 bits then */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
+
+/* What is added to a code of a type to make it unsigned. */
+SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
+{
+    return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
+}
 
 /* Half float to float: exact, subnormals and infinities included; a NaN keeps its payload. */
 SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
@@ -3175,6 +3202,18 @@ typedef struct specdec__block_iq3_s {
 } specdec__block_iq3_s;
 typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
 typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;
+
+typedef struct specdec__block_iq1_s { unsigned char d[2], index[32], high[8][2]; } specdec__block_iq1_s;
+typedef struct specdec__block_iq1_m { unsigned char index[32], high[16], scales[4][2]; } specdec__block_iq1_m;
+typedef struct specdec__block_tq1_0 { unsigned char fives[48], fours[4], d[2]; } specdec__block_tq1_0;
+typedef struct specdec__block_tq2_0 { unsigned char crumbs[64], d[2]; } specdec__block_tq2_0;
+typedef struct specdec__block_mxfp4 { unsigned char exponent, nibbles[16]; } specdec__block_mxfp4;
+typedef struct specdec__block_nvfp4 { unsigned char scales[4], nibbles[4][8]; } specdec__block_nvfp4;
+typedef struct specdec__block_q1_0 { unsigned char d[2], bits[16]; } specdec__block_q1_0;
+typedef struct specdec__block_q2_0 { unsigned char d[2], crumbs[16]; } specdec__block_q2_0;
+
+/* Twice the 16 values of a 4-bit float (E2M1), of which MXFP4 and NVFP4 are made. */
+static const int8_t specdec__quant_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* The 16 values of IQ4_NL and IQ4_XS. */
 static const int8_t specdec__quant_iq4_values[16] = {
@@ -3373,6 +3412,131 @@ static const uint16_t specdec__quant_iq2_xs_grid[512] = {SPECDEC__QUANT_IQ2_XS_G
     X(42148, 42240, 42265, 42577, 43018, 43048, 43170, 43348, 43398, 43528, 43530, 43552, 43554, 43560, 43656, 43690)
 static const uint16_t specdec__quant_iq2_s_grid[1024] = {SPECDEC__QUANT_IQ2_S_GRID(SPECDEC__QUANT_POINTS)};
 
+/* The 2048 points of IQ1_S and IQ1_M: 8 values a point, 2 bits each (0, 1, 2 for -1, 0, 1), the first one lowest. */
+static const uint16_t specdec__quant_iq1_grid[2048] = {
+    0, 2, 5, 8, 10, 17, 21, 32, 34, 40, 42, 69, 81, 84, 86, 101, 128, 130, 136, 138, 149, 160, 162, 168, 170, 260, 261,
+    273, 276, 278, 281, 282, 293, 321, 326, 329, 338, 341, 346, 353, 356, 358, 360, 389, 401, 404, 406, 421, 512, 514,
+    520, 522, 533, 544, 546, 552, 554, 581, 593, 601, 612, 617, 640, 642, 648, 650, 657, 661, 665, 672, 674, 680, 682,
+    1041, 1044, 1046, 1061, 1089, 1097, 1109, 1114, 1124, 1125, 1169, 1177, 1189, 1281, 1284, 1285, 1286, 1301, 1304,
+    1306, 1321, 1344, 1349, 1354, 1360, 1361, 1364, 1365, 1366, 1369, 1376, 1378, 1381, 1384, 1386, 1409, 1425, 1429,
+    1432, 1434, 1441, 1444, 1445, 1446, 1449, 1556, 1561, 1601, 1604, 1616, 1618, 1621, 1624, 1632, 1633, 1638, 1641,
+    1669, 1681, 1684, 1689, 2048, 2050, 2056, 2058, 2069, 2080, 2082, 2088, 2090, 2117, 2129, 2134, 2149, 2176, 2178,
+    2184, 2186, 2197, 2208, 2210, 2216, 2218, 2309, 2321, 2324, 2329, 2340, 2341, 2369, 2384, 2385, 2389, 2401, 2404,
+    2409, 2449, 2452, 2454, 2457, 2469, 2560, 2562, 2568, 2570, 2581, 2592, 2594, 2600, 2602, 2629, 2641, 2649, 2657,
+    2661, 2688, 2690, 2693, 2696, 2698, 2709, 2720, 2722, 2728, 2730, 4112, 4113, 4116, 4121, 4132, 4133, 4161, 4164,
+    4176, 4181, 4184, 4193, 4196, 4197, 4201, 4241, 4244, 4246, 4257, 4261, 4353, 4356, 4358, 4361, 4368, 4370, 4373,
+    4376, 4385, 4388, 4393, 4421, 4426, 4432, 4433, 4434, 4436, 4437, 4438, 4441, 4448, 4453, 4484, 4498, 4501, 4513,
+    4516, 4625, 4628, 4630, 4645, 4672, 4678, 4681, 4690, 4693, 4696, 4698, 4708, 4710, 4741, 4753, 4756, 4758, 4773,
+    5121, 5126, 5129, 5140, 5141, 5144, 5145, 5153, 5158, 5185, 5189, 5190, 5192, 5194, 5201, 5204, 5205, 5206, 5209,
+    5218, 5221, 5224, 5252, 5257, 5264, 5268, 5269, 5272, 5273, 5274, 5281, 5284, 5285, 5289, 5378, 5381, 5386, 5393,
+    5396, 5397, 5398, 5401, 5408, 5410, 5413, 5416, 5418, 5441, 5444, 5445, 5446, 5457, 5458, 5460, 5461, 5462, 5465,
+    5466, 5473, 5476, 5477, 5478, 5481, 5504, 5506, 5508, 5509, 5512, 5514, 5520, 5521, 5524, 5525, 5526, 5529, 5530,
+    5536, 5538, 5541, 5633, 5636, 5637, 5638, 5653, 5654, 5656, 5658, 5665, 5670, 5696, 5698, 5700, 5701, 5704, 5706,
+    5713, 5717, 5718, 5720, 5721, 5729, 5732, 5733, 5736, 5737, 5738, 5766, 5770, 5778, 5781, 5796, 5801, 6161, 6166,
+    6181, 6209, 6212, 6214, 6217, 6224, 6229, 6232, 6234, 6240, 6241, 6244, 6246, 6249, 6277, 6289, 6292, 6309, 6416,
+    6418, 6421, 6426, 6433, 6437, 6466, 6468, 6469, 6472, 6481, 6484, 6485, 6486, 6489, 6490, 6496, 6501, 6506, 6537,
+    6545, 6546, 6549, 6552, 6561, 6566, 6569, 6665, 6678, 6692, 6694, 6724, 6726, 6729, 6736, 6738, 6741, 6744, 6753,
+    6758, 6761, 6789, 6801, 6806, 6810, 8192, 8194, 8200, 8202, 8213, 8224, 8226, 8229, 8232, 8234, 8261, 8273, 8281,
+    8289, 8293, 8320, 8322, 8328, 8330, 8341, 8352, 8354, 8357, 8360, 8362, 8453, 8465, 8468, 8473, 8485, 8514, 8516,
+    8521, 8533, 8536, 8538, 8545, 8548, 8549, 8550, 8581, 8592, 8598, 8601, 8613, 8705, 8712, 8714, 8721, 8725, 8736,
+    8738, 8744, 8746, 8773, 8785, 8790, 8793, 8805, 8833, 8840, 8842, 8849, 8853, 8864, 8866, 8872, 8874, 9221, 9236,
+    9238, 9241, 9253, 9284, 9285, 9286, 9289, 9298, 9301, 9304, 9306, 9318, 9349, 9361, 9364, 9369, 9377, 9381, 9481,
+    9493, 9505, 9513, 9536, 9541, 9544, 9553, 9556, 9557, 9561, 9570, 9573, 9576, 9609, 9616, 9620, 9621, 9624, 9626,
+    9633, 9636, 9638, 9641, 9733, 9744, 9746, 9753, 9765, 9793, 9801, 9813, 9824, 9825, 9833, 9860, 9862, 9872, 9882,
+    10240, 10242, 10248, 10250, 10261, 10272, 10274, 10280, 10282, 10309, 10321, 10324, 10341, 10368, 10370, 10376,
+    10378, 10400, 10402, 10408, 10410, 10505, 10513, 10516, 10521, 10533, 10566, 10569, 10578, 10581, 10593, 10596,
+    10598, 10601, 10629, 10640, 10646, 10649, 10660, 10661, 10752, 10754, 10760, 10762, 10784, 10786, 10792, 10794,
+    10821, 10833, 10838, 10841, 10853, 10880, 10882, 10888, 10890, 10901, 10912, 10914, 10920, 10922, 16389, 16401,
+    16406, 16421, 16457, 16466, 16469, 16472, 16474, 16481, 16484, 16486, 16532, 16537, 16545, 16550, 16640, 16641,
+    16644, 16646, 16649, 16658, 16661, 16662, 16664, 16666, 16673, 16678, 16681, 16709, 16712, 16714, 16721, 16724,
+    16725, 16726, 16729, 16730, 16741, 16744, 16746, 16769, 16772, 16774, 16784, 16786, 16789, 16800, 16801, 16802,
+    16901, 16913, 16916, 16918, 16933, 16961, 16978, 16981, 16986, 16996, 17001, 17033, 17044, 17061, 17409, 17429,
+    17433, 17449, 17477, 17480, 17482, 17489, 17492, 17493, 17494, 17505, 17506, 17509, 17512, 17514, 17537, 17542,
+    17545, 17552, 17554, 17557, 17568, 17569, 17577, 17665, 17666, 17669, 17674, 17681, 17684, 17685, 17686, 17689,
+    17696, 17701, 17706, 17729, 17732, 17733, 17734, 17737, 17744, 17745, 17748, 17749, 17750, 17752, 17753, 17761,
+    17764, 17765, 17766, 17769, 17794, 17796, 17797, 17800, 17809, 17812, 17813, 17814, 17817, 17818, 17829, 17832,
+    17834, 17921, 17925, 17929, 17940, 17941, 17944, 17946, 17953, 17956, 17961, 17984, 17986, 17989, 17992, 18000,
+    18001, 18002, 18005, 18006, 18009, 18018, 18021, 18024, 18049, 18053, 18058, 18068, 18069, 18081, 18084, 18086,
+    18437, 18449, 18453, 18458, 18469, 18498, 18505, 18512, 18517, 18520, 18529, 18532, 18534, 18537, 18565, 18577,
+    18580, 18582, 18585, 18597, 18689, 18693, 18694, 18698, 18704, 18708, 18709, 18712, 18721, 18724, 18726, 18752,
+    18757, 18762, 18769, 18770, 18772, 18773, 18774, 18777, 18784, 18786, 18789, 18790, 18794, 18822, 18825, 18834,
+    18837, 18838, 18840, 18849, 18852, 18854, 18857, 18966, 19012, 19014, 19017, 19029, 19032, 19034, 19044, 19049,
+    19092, 19109, 20481, 20484, 20485, 20486, 20489, 20498, 20501, 20506, 20513, 20516, 20521, 20544, 20549, 20552,
+    20561, 20564, 20565, 20566, 20569, 20581, 20584, 20614, 20617, 20629, 20632, 20640, 20641, 20646, 20649, 20741,
+    20744, 20745, 20746, 20753, 20756, 20757, 20758, 20760, 20761, 20768, 20773, 20774, 20776, 20778, 20801, 20804,
+    20805, 20806, 20809, 20816, 20817, 20818, 20820, 20821, 20822, 20824, 20825, 20826, 20833, 20836, 20837, 20838,
+    20841, 20866, 20869, 20881, 20884, 20885, 20886, 20889, 20896, 20901, 20906, 20993, 20998, 21010, 21013, 21018,
+    21025, 21028, 21058, 21061, 21066, 21073, 21076, 21077, 21078, 21081, 21090, 21093, 21125, 21136, 21138, 21141,
+    21145, 21146, 21156, 21508, 21509, 21521, 21524, 21525, 21526, 21528, 21529, 21537, 21541, 21544, 21546, 21569,
+    21572, 21573, 21574, 21577, 21578, 21584, 21585, 21588, 21589, 21590, 21592, 21593, 21594, 21601, 21602, 21604,
+    21605, 21606, 21609, 21632, 21640, 21642, 21649, 21652, 21653, 21654, 21657, 21665, 21668, 21669, 21674, 21761,
+    21762, 21764, 21765, 21766, 21769, 21776, 21777, 21778, 21780, 21781, 21782, 21785, 21786, 21793, 21796, 21797,
+    21798, 21801, 21824, 21825, 21826, 21828, 21829, 21830, 21832, 21833, 21840, 21841, 21842, 21844, 21845, 21846,
+    21848, 21849, 21850, 21856, 21857, 21860, 21861, 21862, 21864, 21865, 21866, 21889, 21892, 21893, 21897, 21898,
+    21904, 21905, 21908, 21909, 21910, 21912, 21913, 21921, 21924, 21925, 21926, 21929, 22016, 22017, 22018, 22020,
+    22022, 22024, 22025, 22033, 22036, 22037, 22040, 22041, 22048, 22049, 22050, 22052, 22053, 22054, 22056, 22057,
+    22081, 22085, 22086, 22088, 22089, 22090, 22096, 22097, 22098, 22100, 22101, 22102, 22104, 22105, 22106, 22113,
+    22116, 22117, 22121, 22146, 22149, 22150, 22152, 22153, 22154, 22161, 22165, 22170, 22178, 22181, 22182, 22184,
+    22185, 22532, 22533, 22534, 22537, 22544, 22549, 22552, 22561, 22570, 22597, 22600, 22602, 22609, 22612, 22613,
+    22614, 22616, 22617, 22624, 22626, 22628, 22629, 22658, 22665, 22672, 22674, 22677, 22680, 22689, 22697, 22785,
+    22786, 22789, 22794, 22801, 22804, 22805, 22806, 22809, 22821, 22849, 22852, 22853, 22854, 22857, 22864, 22865,
+    22866, 22868, 22869, 22870, 22872, 22873, 22874, 22881, 22884, 22885, 22886, 22889, 22913, 22917, 22921, 22929,
+    22932, 22933, 22934, 22936, 22937, 22949, 23044, 23048, 23061, 23066, 23072, 23077, 23078, 23081, 23109, 23112,
+    23113, 23121, 23125, 23126, 23128, 23129, 23138, 23141, 23144, 23146, 23169, 23178, 23186, 23189, 23190, 23192,
+    23194, 23201, 24581, 24596, 24598, 24601, 24613, 24644, 24656, 24661, 24662, 24664, 24666, 24673, 24676, 24678,
+    24681, 24705, 24726, 24741, 24833, 24836, 24838, 24841, 24850, 24853, 24865, 24866, 24870, 24873, 24901, 24905,
+    24913, 24917, 24918, 24921, 24933, 24934, 24938, 24964, 24970, 24978, 24981, 24993, 24998, 25001, 25105, 25110,
+    25113, 25152, 25153, 25158, 25173, 25174, 25176, 25184, 25221, 25233, 25238, 25253, 25617, 25618, 25621, 25622,
+    25626, 25633, 25638, 25641, 25664, 25666, 25669, 25672, 25674, 25681, 25684, 25685, 25686, 25689, 25690, 25696,
+    25698, 25701, 25732, 25733, 25737, 25744, 25746, 25748, 25749, 25750, 25752, 25754, 25761, 25764, 25769, 25861,
+    25864, 25866, 25873, 25877, 25878, 25881, 25924, 25925, 25926, 25929, 25936, 25937, 25940, 25941, 25942, 25945,
+    25953, 25956, 25957, 25958, 25961, 25990, 25993, 25994, 26001, 26005, 26006, 26009, 26010, 26018, 26021, 26022,
+    26024, 26114, 26121, 26133, 26144, 26150, 26152, 26153, 26176, 26181, 26184, 26186, 26193, 26196, 26197, 26198,
+    26200, 26202, 26208, 26213, 26216, 26240, 26242, 26245, 26250, 26260, 26262, 26264, 26265, 26272, 26276, 26278,
+    26282, 26646, 26649, 26661, 26689, 26706, 26709, 26714, 26721, 26729, 26757, 26769, 26776, 26790, 26881, 26884,
+    26896, 26901, 26913, 26916, 26918, 26921, 26944, 26945, 26949, 26950, 26952, 26961, 26964, 26965, 26966, 26969,
+    26976, 26981, 26986, 27010, 27012, 27018, 27029, 27041, 27044, 27045, 27049, 27153, 27158, 27160, 27201, 27204,
+    27209, 27216, 27221, 27224, 27226, 27236, 27237, 27241, 27270, 27284, 27288, 27290, 27302, 32768, 32770, 32776,
+    32778, 32800, 32802, 32808, 32810, 32837, 32848, 32849, 32852, 32854, 32857, 32869, 32896, 32898, 32904, 32906,
+    32917, 32928, 32930, 32936, 32938, 33029, 33041, 33044, 33046, 33049, 33061, 33089, 33092, 33097, 33104, 33106,
+    33109, 33110, 33112, 33113, 33124, 33126, 33129, 33157, 33161, 33172, 33174, 33177, 33189, 33280, 33282, 33288,
+    33290, 33301, 33312, 33314, 33320, 33322, 33361, 33364, 33369, 33381, 33408, 33410, 33416, 33418, 33429, 33440,
+    33442, 33448, 33450, 33812, 33817, 33857, 33860, 33873, 33877, 33882, 33889, 33892, 33897, 33940, 33945, 34049,
+    34057, 34066, 34069, 34074, 34086, 34089, 34112, 34113, 34117, 34120, 34129, 34132, 34133, 34134, 34137, 34138,
+    34149, 34150, 34152, 34154, 34177, 34180, 34182, 34185, 34192, 34194, 34197, 34200, 34214, 34321, 34326, 34329,
+    34341, 34369, 34372, 34377, 34378, 34384, 34389, 34393, 34394, 34401, 34406, 34410, 34437, 34449, 34458, 34468,
+    34816, 34818, 34824, 34826, 34837, 34848, 34850, 34856, 34858, 34881, 34885, 34897, 34900, 34905, 34917, 34921,
+    34944, 34946, 34952, 34954, 34965, 34976, 34978, 34984, 34986, 35077, 35078, 35089, 35092, 35094, 35109, 35137,
+    35140, 35142, 35145, 35152, 35154, 35157, 35162, 35169, 35172, 35205, 35222, 35225, 35237, 35328, 35330, 35336,
+    35338, 35349, 35360, 35362, 35368, 35370, 35397, 35409, 35412, 35414, 35456, 35458, 35464, 35466, 35477, 35488,
+    35490, 35496, 35498, 36869, 36881, 36886, 36888, 36889, 36901, 36929, 36934, 36937, 36949, 36952, 36954, 36969,
+    36970, 36997, 37009, 37012, 37014, 37017, 37029, 37121, 37124, 37126, 37129, 37136, 37141, 37144, 37146, 37153,
+    37156, 37158, 37161, 37184, 37189, 37200, 37201, 37204, 37205, 37206, 37209, 37218, 37221, 37252, 37254, 37266,
+    37269, 37272, 37281, 37284, 37286, 37289, 37381, 37393, 37396, 37401, 37413, 37444, 37446, 37449, 37456, 37458,
+    37461, 37464, 37478, 37481, 37509, 37524, 37526, 37545, 37889, 37892, 37894, 37904, 37909, 37912, 37926, 37952,
+    37962, 37969, 37972, 37973, 37974, 37976, 37977, 37984, 37985, 37986, 37989, 38020, 38022, 38034, 38036, 38037,
+    38040, 38049, 38057, 38144, 38149, 38152, 38154, 38160, 38161, 38164, 38165, 38166, 38169, 38177, 38181, 38185,
+    38186, 38209, 38212, 38213, 38214, 38217, 38224, 38225, 38226, 38228, 38229, 38230, 38232, 38233, 38234, 38241,
+    38244, 38245, 38246, 38249, 38273, 38277, 38280, 38289, 38290, 38292, 38293, 38294, 38297, 38298, 38304, 38306,
+    38309, 38312, 38314, 38401, 38404, 38416, 38421, 38425, 38432, 38438, 38441, 38469, 38472, 38473, 38481, 38482,
+    38485, 38486, 38489, 38501, 38504, 38530, 38532, 38537, 38538, 38546, 38548, 38549, 38564, 38566, 38569, 38917,
+    38934, 38937, 38949, 38977, 38982, 38992, 38994, 38997, 38998, 39002, 39012, 39013, 39045, 39057, 39062, 39065,
+    39077, 39172, 39174, 39177, 39184, 39186, 39189, 39192, 39194, 39200, 39201, 39204, 39206, 39232, 39234, 39237,
+    39240, 39242, 39249, 39252, 39253, 39254, 39257, 39266, 39269, 39270, 39274, 39297, 39300, 39312, 39314, 39317,
+    39322, 39329, 39334, 39429, 39445, 39461, 39492, 39494, 39497, 39504, 39509, 39512, 39521, 39557, 39569, 39572,
+    39573, 39574, 40960, 40962, 40968, 40970, 40981, 40992, 40994, 41000, 41002, 41029, 41041, 41044, 41046, 41049,
+    41088, 41090, 41096, 41098, 41109, 41120, 41122, 41128, 41130, 41221, 41225, 41233, 41236, 41238, 41241, 41242,
+    41286, 41289, 41297, 41301, 41304, 41306, 41313, 41316, 41349, 41360, 41362, 41366, 41369, 41474, 41480, 41482,
+    41488, 41497, 41506, 41512, 41514, 41541, 41553, 41558, 41561, 41573, 41600, 41602, 41608, 41610, 41621, 41632,
+    41634, 41640, 41642, 42009, 42021, 42049, 42052, 42064, 42068, 42069, 42072, 42074, 42081, 42085, 42086, 42088,
+    42089, 42117, 42246, 42249, 42256, 42258, 42261, 42264, 42278, 42281, 42306, 42309, 42321, 42324, 42325, 42326,
+    42329, 42341, 42346, 42369, 42372, 42373, 42374, 42377, 42386, 42389, 42392, 42501, 42513, 42518, 42522, 42529,
+    42533, 42564, 42566, 42570, 42578, 42581, 42582, 42584, 42592, 42594, 42630, 42640, 42645, 42646, 42649, 42657,
+    42660, 42662, 43008, 43010, 43016, 43018, 43040, 43042, 43048, 43050, 43089, 43092, 43094, 43097, 43136, 43138,
+    43144, 43146, 43157, 43168, 43170, 43176, 43178, 43269, 43284, 43289, 43297, 43301, 43329, 43344, 43349, 43354,
+    43361, 43366, 43369, 43408, 43414, 43520, 43522, 43528, 43530, 43552, 43554, 43560, 43562, 43601, 43604, 43606,
+    43648, 43650, 43656, 43658, 43669, 43680, 43682, 43688, 43690};
+
 /* =====================================================================================================================
  * >>quant/decode: decoders: a block of a quantised type to integer codes and scales.
  * ================================================================================================================== */
@@ -3386,6 +3550,23 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
         codes[i] = (int8_t)((packed[i] & 15) + offset);
         codes[i + 16] = (int8_t)((packed[i] >> 4) + offset);
     }
+}
+
+/* 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
+SPECDEC__INLINE float specdec__quant_power(unsigned exponent)
+{
+    return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+}
+
+/* Half the value of an 8-bit float without a sign: 4 bits of exponent, 3 of mantissa; 0x7f stands for 0. */
+SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
+{
+    const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
+
+    if ((byte & 127) == 127)
+        return 0;
+    return exponent ? specdec__float_from_bits((exponent + 119) << 23 | mantissa << 20)
+                    : (float)mantissa * (1.0f / 1024);
 }
 
 SPECDEC__RARE
@@ -3725,7 +3906,156 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
+/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats. Value: float * 2^(e - 127); codes are twice the
+   floats (Open Compute Project, Microscaling Formats, 2023). */
+static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_mxfp4 *from = (const specdec__block_mxfp4 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = specdec__quant_power(from->exponent);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = specdec__quant_fp4_values[codes[i]];
+}
+
+/* NVFP4: 4 scales that are 8-bit floats without a sign, for 16 values each 8 bytes of nibbles that are 4-bit floats;
+   codes are twice the floats. */
+static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_nvfp4 *from = (const specdec__block_nvfp4 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        scale[i] = specdec__quant_half_of_e4m3(from->scales[i]);
+    for (i = 0; i < 64; i++)
+        codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
+}
+
+/* Q1_0: d f16, 128 bits: 1 for d, 0 for -d. */
+static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q1_0 *from = (const specdec__block_q1_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = scale[1] = scale[2] = scale[3] = specdec__load_f16(from->d);
+    for (i = 0; i < 128; i++)
+        codes[i] = (int8_t)((from->bits[i / 8] >> (i % 8) & 1) * 2 - 1);
+}
+
+/* Q2_0: d f16, 64 times 2 bits: (bits - 1) * d. */
+static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_q2_0 *from = (const specdec__block_q2_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    scale[0] = scale[1] = specdec__load_f16(from->d);
+    for (i = 0; i < 64; i++)
+        codes[i] = (int8_t)((from->crumbs[i / 4] >> (i % 4 * 2) & 3) - 1);
+}
+
+/* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
+SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
+{
+    const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++)
+        scale[i] = specdec__load_f16(from->d);
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
+}
+
 SPECDEC__RARE_END
+
+/* The types that follow are unpacked by their decoders with every instruction set. */
+
+/* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
+   over 256, whose first digits behind the point are these. */
+SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
+{
+    static const unsigned char powers[5] = {1, 3, 9, 27, 81};
+    int i, k;
+
+    for (k = 0; k < digits; k++, codes += count)
+        for (i = 0; i < count; i++)
+            codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
+}
+
+/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
+SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
+{
+    const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++)
+        scale[i] = specdec__load_f16(from->d);
+    specdec__quant_trits(from->fives, 32, 5, codes);
+    specdec__quant_trits(from->fives + 32, 16, 5, codes + 160);
+    specdec__quant_trits(from->fours, 4, 4, codes + 240);
+}
+
+/* Eight values (-1, 0, 1) of a point of the grid of IQ1, times eight, plus 1 or, where minus is set, minus 1. */
+SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t point = specdec__quant_iq1_grid[index];
+
+    point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
+    point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
+    point = (point | point << 6) & (ones * 3);
+    point = (point * 8 + ones * (128 - 7) - (minus ? ones * 2 : 0)) ^ ones * 128; /* no byte borrows from another */
+    specdec__store_u32(codes, (uint32_t)point);
+    specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
+}
+
+/* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
+   scale, the sign of a shift. */
+static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq1_s *from = (const specdec__block_iq1_s *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        uint32_t high = specdec__load_u16(from->high[i / 4]);
+
+        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
+    }
+}
+
+/* IQ1_M: 32 low bytes of indices of the grid, 32 nibbles: 3 bits on top of an index and the sign of a shift; 4 words:
+   four times 3 bits of a scale, and four bits of d f16. */
+static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq1_m *from = (const specdec__block_iq1_m *)(const void *)block;
+    unsigned half = 0;
+    float d;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        half |= (unsigned)specdec__load_u16(from->scales[i]) >> 12 << (4 * i);
+    d = specdec__float_from_f16((uint16_t)half);
+    for (i = 0; i < 32; i++) {
+        uint32_t high = (uint32_t)from->high[i / 2] >> (i % 2 * 4) & 15;
+
+        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
+}
 
 /* =====================================================================================================================
  * >>quant/table: the table of types: looking up, sizes, rows of any type to floats.
@@ -3758,14 +4088,11 @@ typedef struct specdec__quant_stranger {
 } specdec__quant_stranger;
 
 static const specdec__quant_stranger specdec__quant_strangers[] = {
-    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},         {9, 32, 36, "Q8_1", "Q8_0"},
-    {15, 256, 292, "Q8_K", "Q8_0"},     {19, 256, 50, "IQ1_S", "IQ2_XXS"}, {24, 1, 1, "I8", "F32"},
-    {25, 1, 2, "I16", "F32"},           {26, 1, 4, "I32", "F32"},          {27, 1, 8, "I64", "F32"},
-    {28, 1, 8, "F64", "F32"},           {29, 256, 56, "IQ1_M", "IQ2_XXS"}, {31, 1, 0, "Q4_0_4_4", "Q4_0"},
-    {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},    {34, 256, 54, "TQ1_0", "IQ2_XXS"},
-    {35, 256, 66, "TQ2_0", "Q2_K"},     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"},
-    {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}, {39, 32, 17, "MXFP4", "IQ4_NL"},   {40, 64, 36, "NVFP4", "IQ4_NL"},
-    {41, 128, 18, "Q1_0", "IQ2_XXS"},   {42, 64, 18, "Q2_0", "Q2_K"}};
+    {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
+    {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
+    {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
+    {31, 1, 0, "Q4_0_4_4", "Q4_0"},     {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},
+    {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
 static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_stranger(uint32_t number)
@@ -4484,6 +4811,20 @@ static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type 
     (SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u), SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), \
      SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au))
 
+/* Pair 4*i + j of bits (i, j < 4) goes to pair 4*j + i: byte j then holds the codes of the elements 4*i + j. Its own
+   inverse. */
+#define SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare) \
+    (SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 12, 0x0000F0F0u))
+
+/* What the tiles do to words of a field. */
+#define SPECDEC__QUANT_TRANSPOSE(unit, word, spare) \
+    do { \
+        if ((unit) == SPECDEC__QUANT_BITS32) \
+            SPECDEC__QUANT_TRANSPOSE_BITS(word, spare); \
+        else if ((unit) == SPECDEC__QUANT_TWOS32) \
+            SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare); \
+    } while (0)
+
 /* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
    restored. */
 SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
@@ -4504,10 +4845,10 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         for (i = 0; i < count; i++) {
             uint32_t word = specdec__load_u32(from + (size_t)i * from_step), spare;
 
-            if (back)
+            if (back && unit == SPECDEC__QUANT_BITS32)
                 SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare);
             else
-                SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+                SPECDEC__QUANT_TRANSPOSE(unit, word, spare);
             specdec__store_u32(to + (size_t)i * to_step, word);
         }
 }
@@ -4576,11 +4917,24 @@ SPECDEC__INLINE void specdec__quant_sixteen(int unit, const unsigned char *from,
             w[1] = specdec__even_bytes(odd, odd2);
             w[2] = specdec__odd_bytes(even, even2);
             w[3] = specdec__odd_bytes(odd, odd2);
-        } else if (unit == SPECDEC__QUANT_BITS32) {
+        } else {
             for (k = 0; k < 4; k++)
-                SPECDEC__QUANT_TRANSPOSE_BITS(w[k], spare);
+                SPECDEC__QUANT_TRANSPOSE(unit, w[k], spare);
         }
     memcpy(to, words, sizeof words);
+}
+
+/* Interleaves a field of one unit of 1 or 2 bytes of 16 rows. */
+SPECDEC__INLINE void specdec__quant_interleave_unit(size_t size, const unsigned char *from, size_t row_bytes,
+                                                    unsigned char *to)
+{
+    size_t row;
+
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row++, from += row_bytes, to += size)
+        if (size == 1)
+            *to = *from;
+        else
+            memcpy(to, from, 2);
 }
 
 /* Interleaves a field of size bytes of 16 rows; its block ends `rest` bytes behind its beginning, and has at least 16.
@@ -4589,10 +4943,10 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size
                                                      size_t row_bytes, unsigned char *to)
 {
     unsigned char part[16 * SPECDEC__QUANT_ROWS];
-    size_t i, left, back, row;
+    size_t i, left, back;
 
-    for (row = 0; size == 2 && row < SPECDEC__QUANT_ROWS; row++)
-        memcpy(to + row * 2, from + row * row_bytes, 2);
+    if (size <= 2)
+        specdec__quant_interleave_unit(size, from, row_bytes, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__QUANT_ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0; /* the block ends before that: begin further ahead */
@@ -4639,7 +4993,7 @@ static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type 
             specdec__quant_prefetch(from + size, row_bytes, bytes - size);
         for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
             const int unit = type->fields[f].unit;
-            const size_t wide = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+            const size_t wide = specdec__quant_unit_bytes(unit);
 
             size = wide * type->fields[f].count * whole;
             if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
@@ -4664,7 +5018,7 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 
     for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
         int unit = type->fields[f].unit, count = type->fields[f].count;
-        size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+        size_t size = specdec__quant_unit_bytes(unit);
 
         specdec__quant_move_units(unit, count, 1, tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS,
                                   block_out, size);
@@ -4944,12 +5298,24 @@ typedef struct specdec__softening {
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
+    /* The same of (x - mean(x)) * weight / its root mean square. */ \
+    X(isa, layer_norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, \
+                              float *out)) \
     /* Blocks [from, to) of one row of values -> column c of columns. */ \
     X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
+    /* x = x * sigmoid(by), elementwise. */ \
+    X(isa, sigmoid, void, (float *x, const float *by, int count)) \
     /* x = silu(x) * by, elementwise. */ \
     X(isa, silu, void, (float *x, const float *by, int count)) \
     X(isa, gelu, void, (float *x, const float *by, int count)) \
     X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
+    /* x = max(x, 0) * by, elementwise: by itself, its square. */ \
+    X(isa, relu, void, (float *x, const float *by, int count)) \
+    /* SwiGLU of gpt-oss: x = g sigmoid(1.702 g) (u + 1) of g = min(x, 7) and u = by, but in [-7, 7]. */ \
+    X(isa, clamped, void, (float *x, const float *by, int count)) \
+    /* xIELU (Huang and Schlag 2024, arXiv 2411.13010), shape (4): a_p, a_n, beta, epsilon. x > 0: a_p x^2 + beta x; \
+       else a_n (e^min(x, epsilon) - 1 - x) + beta x. */ \
+    X(isa, xielu, void, (float *x, const float *shape, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
     /* queries (count <= 4, dim) . keys (dim, 64), floats or half floats -> scores (count, 64), at least those of the \
@@ -4997,7 +5363,10 @@ typedef struct specdec__softening {
     X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
                              double uniform, double *residuals, double *weights))
 
-enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__ACTIVATIONS };
+enum {
+    SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__RELU, SPECDEC__CLAMPED, SPECDEC__XIELU,
+    SPECDEC__ACTIVATIONS
+};
 
 #define SPECDEC__KERNEL_TYPE(isa, name, result, parameters) typedef result specdec__##name##_function parameters;
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
@@ -5028,7 +5397,7 @@ typedef struct specdec__kernels {
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     int half_queries; /* up to so many queries, scores and weigh read half floats; more wait for floats made of them */
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu and so on */
     /* Unpacks blocks*32 values of 16 rows from a tile. */
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
@@ -5423,7 +5792,8 @@ enum {
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
 #define SPECDEC__X86_BIT_2(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 4, number)
 #define SPECDEC__X86_BIT_3(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 8, number)
-#define SPECDEC__X86_IS_32(number, name, block, ...) SPECDEC__X86_MASK((block) == 32, number)
+#define SPECDEC__X86_IS_SHORT(number, name, block, ...) SPECDEC__X86_MASK((block) > 1 && (block) < 256, number)
+#define SPECDEC__X86_PARTS(number, name, block, ...) case number: return (block) / 32;
 #define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
@@ -5455,12 +5825,12 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 /* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
-    return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
+    return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
 }
 /* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
-/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
+/* Bytes of a tile of one block of 32 values, or what such a block takes of a longer one. */
 SPECDEC__INLINE int specdec__x86_span(int type)
 {
     switch (type) {
@@ -5469,12 +5839,34 @@ SPECDEC__INLINE int specdec__x86_span(int type)
     }
 }
 
-/* Types whose scales stand, as half floats, at the start of every 32 values. */
-SPECDEC__INLINE int specdec__x86_is_block_32(int type)
+/* Types whose blocks have one scale as it is, not factors of it: those of fewer than 256 values, and TQ2_0. */
+SPECDEC__INLINE int specdec__x86_is_plain(int type)
 {
-    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32);
+    const uint64_t mask = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
 
     return (int)(mask >> type & 1);
+}
+
+/* Blocks of 32 values that lie in a block of a type. */
+SPECDEC__INLINE int specdec__x86_parts(int type)
+{
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_PARTS)
+    default: return 1;
+    }
+}
+
+/* Where the file's block begins in which the 32 values `block` lie, in tiles that begin at tile; and the how manieth of
+   that block's they are. Types with factors have their 256 values at tile. */
+SPECDEC__INLINE const unsigned char *specdec__x86_own(int type, const unsigned char *tile, int block)
+{
+    const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
+
+    return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
+}
+SPECDEC__INLINE int specdec__x86_part(int type, int block)
+{
+    return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
 }
 
 /* Values that share a scale. */
@@ -5486,48 +5878,68 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. all: a tile, at: where block
-   `block` of 32 values begins in it, if it begins anywhere; both from the first row of a vector on. */
-#define SPECDEC__X86_CODES(isa, all, at, block, u) \
-    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
-    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of specdec__x86_own
+   and specdec__x86_part, from the first row of a vector on. */
+#define SPECDEC__X86_CODES(isa, own, part, u) \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q5_0: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_0, nibbles), (at) + SPECDEC__TILE_AT(q5_0, high), u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), u); \
         break; \
     case SPECDEC__TYPE_Q5_1: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_1, nibbles), (at) + SPECDEC__TILE_AT(q5_1, high), u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), u); \
         break; \
     case SPECDEC__TYPE_IQ4_NL: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
         specdec__##isa##_iq4(u); \
         break; \
     case SPECDEC__TYPE_IQ4_XS: \
-        specdec__##isa##_codes_32((all) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (block) * 256, NULL, u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
         specdec__##isa##_iq4(u); \
         break; \
+    case SPECDEC__TYPE_MXFP4: \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
+        specdec__##isa##_fp4(u); \
+        break; \
+    case SPECDEC__TYPE_NVFP4: \
+        specdec__##isa##_codes_16((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
+        specdec__##isa##_fp4(u); \
+        break; \
+    case SPECDEC__TYPE_Q1_0: \
+        specdec__##isa##_codes_bits((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
+        break; \
+    case SPECDEC__TYPE_Q2_0: \
+        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, crumbs) + (part) * 128, u); \
+        break; \
+    case SPECDEC__TYPE_TQ2_0: \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(tq2_0, crumbs), NULL, part, u); \
+        break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q3_k, crumbs), (all) + SPECDEC__TILE_AT(q3_k, high), \
-                                      block, u); \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q3_k, crumbs), (own) + SPECDEC__TILE_AT(q3_k, high), \
+                                      part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
-        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); \
+        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q5_K: \
-        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q5_k, nibbles), (all) + SPECDEC__TILE_AT(q5_k, high), \
-                                 block, u); \
+        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q5_k, nibbles), (own) + SPECDEC__TILE_AT(q5_k, high), \
+                                 part, u); \
         break; \
-    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(all, block, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(own, part, u); break;
 
 /* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
    kernel each; points of a grid are unpacked to panels. AVX2 unpacks a block at a time, except for one column or two
    of types seen often. */
 #define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
 #define SPECDEC__X86_SELDOM(X, isa) \
-    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
+    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS) \
+    X(isa, MXFP4) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0)
 #define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+/* Types that only their decoders unpack. */
+#define SPECDEC__X86_DECODED(X, isa) X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0)
 
 #define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
@@ -5553,6 +5965,18 @@ SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
     SPECDEC__UNROLL
     for (i = 0; i < bytes; i += 64)
         _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* Where the scale d of a block stands in a tile; dmin comes after it. */
+SPECDEC__INLINE size_t specdec__x86_d(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
+    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
+    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
+    case SPECDEC__TYPE_TQ2_0: return SPECDEC__TILE_AT(tq2_0, d);
+    default: return 0;
+    }
 }
 
 /* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
@@ -6224,6 +6648,29 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *a
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
+/* Eight powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
+{
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), _mm256_min_epi32(e, one));
+
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of eight words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_get(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm256_set1_epi32(127));
+    const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(v, 20), _mm256_set1_epi32(119 << 23));
+    const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(1.0f / 1024));
+    const __m256 value = _mm256_blendv_ps(_mm256_castsi256_ps(normal), small,
+                                          _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(8), v)));
+
+    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
+}
+
 /* Types whose codes are 8 bits, signed. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
 
@@ -6272,6 +6719,54 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
+{
+    const __m256i table = _mm256_add_epi8(_mm256_set1_epi8(16), _mm256_broadcastsi128_si256(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_16(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m256i q = specdec__avx2_get(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char *at, __m256i u[8])
+{
+    const __m256i q = specdec__avx2_get(at);
+    int i;
+
+    u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_twos(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
@@ -6357,15 +6852,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
-    const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = specdec__x86_own(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, all, at, block, u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_part(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+            u[i] = specdec__avx2_get(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
@@ -6475,26 +6970,15 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
-/* Where the scale d of 256 values stands in a tile; dmin comes after it. */
-SPECDEC__INLINE size_t specdec__x86_d(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
-    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
-    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
-    default: return 0;
-    }
-}
-
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
     const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_is_block_32(type))
+    if (!specdec__x86_is_plain(type))
         d[0] = specdec__avx2_halves(at);
-    if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
+    if (!specdec__x86_is_plain(type) && specdec__x86_has_minimum(type))
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
@@ -6512,8 +6996,13 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
-    if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx2_powers(specdec__x86_own(type, rows->tile, granule) + rows->half * 8);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx2_halves_of_e4m3(specdec__x86_own(type, rows->tile, granule / 2) + rows->half * 32,
+                                            granule % 4);
+    if (specdec__x86_is_plain(type))
+        return specdec__avx2_halves(specdec__x86_own(type, rows->tile, granule) + specdec__x86_d(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
@@ -6600,7 +7089,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     rows.tile = tile;
     specdec__x86_fetch(specdec__x86_span(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_is_block_32(type))
+    if (!block && !specdec__x86_is_plain(type))
         specdec__avx2_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
@@ -6969,7 +7458,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_is_plain(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[SPECDEC__AVX2_FUSED];
 
@@ -7282,6 +7771,11 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, NVFP4, 16, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, fused) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \
@@ -7359,8 +7853,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word
     __m128i low, high;
 
     if (unit > 2) {
-        if (unit == SPECDEC__QUANT_BITS32)
-            SPECDEC__QUANT_TRANSPOSE_BITS(bits, spare);
+        SPECDEC__QUANT_TRANSPOSE(unit, bits, spare);
         specdec__avx2_put_vector((__m256i)bits, to + half * 32);
         return;
     }
@@ -7421,11 +7914,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
 {
     __m256i words[5];
     size_t i, left, back;
-    int row, half;
+    int half;
 
     words[4] = _mm256_setzero_si256(); /* the word behind the last */
-    for (row = 0; size == 2 && row < SPECDEC__ROWS; row++)
-        memcpy(to + row * 2, from + (size_t)row * step, 2);
+    if (size <= 2)
+        specdec__quant_interleave_unit(size, from, step, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
@@ -7447,7 +7940,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
                                                      unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
-    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
 
@@ -7467,7 +7960,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
         for (f = 0; rest; f++) {
             const int unit = type->fields[f].unit;
 
-            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            size = specdec__quant_unit_bytes(unit) * type->fields[f].count * whole;
             specdec__avx2_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
             rows += size;
             tile_out += size * SPECDEC__ROWS;
@@ -7610,7 +8103,21 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, in
     return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
 }
 
-/* The same for a constant n and bit 4; the other bits are for the caller to mask. */
+/* Every 16 bits shifted to the right by a constant n, 0 to 6. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_right(__m512i a, int n)
+{
+    switch (n) {
+    case 1: return _mm512_srli_epi16(a, 1);
+    case 2: return _mm512_srli_epi16(a, 2);
+    case 3: return _mm512_srli_epi16(a, 3);
+    case 4: return _mm512_srli_epi16(a, 4);
+    case 5: return _mm512_srli_epi16(a, 5);
+    case 6: return _mm512_srli_epi16(a, 6);
+    default: return a;
+    }
+}
+
+/* value in every byte whose bit n is set, at bit 4, for a constant n; the other bits are for the caller to mask. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
 {
     switch (n) {
@@ -7650,6 +8157,54 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4(__m512i u[8])
+{
+    const __m512i table = _mm512_add_epi8(_mm512_set1_epi8(16), _mm512_broadcast_i32x4(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_16(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m512i q = specdec__avx512_load_bytes(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx512_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_bits(const unsigned char *at, __m512i u[8])
+{
+    const __m512i q = specdec__avx512_load_bytes(at);
+    int i;
+
+    u[0] = specdec__avx512_and(_mm512_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx512_and(specdec__avx512_right(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_twos(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx512_and(specdec__avx512_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
@@ -7737,13 +8292,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
     for (i = 0; i < 8; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        if (run == 1)
-            q = _mm512_srli_epi16(q, 2);
-        if (run == 2)
-            q = _mm512_srli_epi16(q, 4);
-        if (run == 3)
-            q = _mm512_srli_epi16(q, 6);
-        u[i] = specdec__avx512_and(q, 3);
+        u[i] = specdec__avx512_and(specdec__avx512_right(q, 2 * run), 3);
     }
 }
 
@@ -7772,16 +8321,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at =
-        type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
+    const unsigned char *own = type < SPECDEC__TYPE_COUNT ? specdec__x86_own(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, tile, at, block, u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_part(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
+            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
                                     _mm512_set1_epi8((char)-128));
         break;
     default: /* they lie in the panel */
@@ -7864,6 +8412,39 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
+/* 16 powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned char *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m512i one = _mm512_set1_epi32(1);
+    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), _mm512_min_epi32(e, one));
+
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of 16 words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m512i v = _mm512_and_si512(_mm512_srl_epi32(specdec__avx512_load_bytes(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm512_set1_epi32(127));
+    const __m512i normal = _mm512_add_epi32(_mm512_slli_epi32(v, 20), _mm512_set1_epi32(119 << 23));
+    const __m512 small = _mm512_mul_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(1.0f / 1024));
+    const __m512 value = _mm512_mask_blend_ps(_mm512_cmplt_epi32_mask(v, _mm512_set1_epi32(8)),
+                                              _mm512_castsi512_ps(normal), small);
+
+    return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
+}
+
+/* The scale of granule g of the 32 values `part` of a block of a type that has its scales as they are. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_own_scale(int type, const unsigned char *own, int part, int g)
+{
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx512_powers(own);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx512_halves_of_e4m3(own, part * 2 + g);
+    return specdec__avx512_halves(own + specdec__x86_d(type));
+}
+
 #define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
 #define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side, and of types that are seen less often */
 
@@ -7877,9 +8458,9 @@ typedef struct specdec__avx512_block {
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
                                                           const specdec__panel *panel, specdec__avx512_block *out)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : tile + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = unpacked ? tile : specdec__x86_own(type, tile, block);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -7890,10 +8471,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
+        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part(type, block), i)
+                              : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
-            out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
-                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
+            out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+                                    : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
@@ -7999,14 +8581,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specde
                                                           specdec__panel *panels, const specdec__columns *x, size_t at,
                                                           int count, float *const *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const int run = specdec__x86_is_plain(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     size_t from;
     int b, t;
 
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_is_block_32(type))
+        if (!specdec__x86_is_plain(type))
             for (t = 0; t < 2; t++)
                 specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
@@ -8111,7 +8693,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
                                                          float *const *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const int run = specdec__x86_is_plain(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     __m512 acc[2 * SPECDEC__AVX512_PAIR];
@@ -8122,7 +8704,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
     for (t = 0; t < tiles; t++)
         specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        for (t = 0; t < tiles && !specdec__x86_is_block_32(type); t++)
+        for (t = 0; t < tiles && !specdec__x86_is_plain(type); t++)
             specdec__avx512_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
@@ -8385,6 +8967,30 @@ SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
 SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
 SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
 
+/* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs, scales. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                       int blocks, specdec__panel *panel)
+{
+    const __m512i high = _mm512_set1_epi8((char)-128);
+    __m512i u[8];
+    int b, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (b = 0; b < blocks; b++) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            u[i] = _mm512_xor_si512(_mm512_loadu_si512(panel->u.codes + b * 512 + i * 64), high);
+            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
+        }
+        if (type->granule == 32) {
+            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+        } else {
+            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+        }
+    }
+}
+
 /* sums (count, 16) += a panel times 1 to 4 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
                                                                  const specdec__panel *panel, int blocks,
@@ -8543,13 +9149,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i 
                                     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
 }
 
-/* Words whose bits are transposed: SPECDEC__QUANT_BITS32. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(__m512i words)
+/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i words)
 {
     typedef uint32_t words16 __attribute__((vector_size(64)));
     words16 word = (words16)words, spare;
 
-    SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+    SPECDEC__QUANT_TRANSPOSE(unit, word, spare);
     return (__m512i)word;
 }
 
@@ -8594,7 +9200,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_units(int unit, const _
         x = odd ? specdec__avx512_middle(words) : *words;
         _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split(unit, x)
                                 : unit == 4 ? x
-                                            : specdec__avx512_bits(x));
+                                            : specdec__avx512_bits(unit, x));
     }
     if (size) /* half a word */
         specdec__avx512_put_half(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
@@ -8609,8 +9215,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     size_t i, left, back;
 
     words[4] = _mm512_setzero_si512(); /* the word behind the last */
-
-    for (i = 0; i < size; i += left, to += left * SPECDEC__ROWS) {
+    if (size == 1)
+        specdec__quant_interleave_unit(1, from, step, to);
+    for (i = 0; size > 1 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
@@ -8626,7 +9233,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
                                                        unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
-    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
 
@@ -8646,7 +9253,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
         for (f = 0; rest; f++) {
             const int unit = type->fields[f].unit;
 
-            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            size = specdec__quant_unit_bytes(unit) * type->fields[f].count * whole;
             specdec__avx512_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
             rows += size;
             tile_out += size * SPECDEC__ROWS;
@@ -12451,6 +13058,7 @@ static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* the others have only their decoders */
 };
 
 /* Where four lines of a block begin, which bits of their bytes count, and how far high lines are apart. */
@@ -12731,8 +13339,14 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
     const int bytes = type->bytes * SPECDEC__ROWS, share = type->block == 32 ? bytes : bytes / 8;
     int b, g, i;
 
-    while (from->type != type->number)
+    while (from->type != type->number && from->type != SPECDEC__TYPE_COUNT)
         from++;
+    if (from->type == SPECDEC__TYPE_COUNT) {
+        specdec__unpack_codes(type, tile, blocks, panel);
+        for (b = 0; b < blocks * per; b++)
+            SPECDEC__LINE_PAIR(panel, b, type->granule);
+        return;
+    }
     for (b = 0; b < blocks; b++) {
         const int at = b & (whole - 1);
 
@@ -12857,6 +13471,11 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
+    SPECDEC__AVX512_PANEL_ENTRY(isa, number)
+#define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
+    SPECDEC__ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__AVX512_PANEL_ENTRY(isa, number)
+#define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
     SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
@@ -12902,6 +13521,9 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__SILU] = table->silu; \
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
+        table->activate[SPECDEC__RELU] = table->relu; \
+        table->activate[SPECDEC__CLAMPED] = table->clamped; \
+        table->activate[SPECDEC__XIELU] = table->xielu; \
     } while (0)
 
 #ifdef SPECDEC__AVX512
@@ -12992,13 +13614,20 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-/* Fills the table of SSE4.1. */
-static void specdec__kernels_sse41(specdec__kernels *table)
+/* Enters what multiplies any type on every x86-64 from 2008 on: wider instruction sets keep it for types that they have
+   no kernel for. */
+static void specdec__kernels_x86_plain(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
-    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
+}
+
+/* Fills the table of SSE4.1. */
+static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
+{
+    specdec__kernels_x86_plain(table);
+    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
     SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
@@ -13018,7 +13647,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 /* What AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    specdec__kernels_plain(table);
+    specdec__kernels_x86_plain(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
@@ -13044,10 +13673,11 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_plain(table);
+    specdec__kernels_x86_plain(table);
     SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
+    SPECDEC__X86_DECODED(SPECDEC__AVX512_DECODED_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
@@ -22861,21 +23491,33 @@ enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__VECTORS
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
 enum {
-    SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_DIVISOR,
-    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* a cap of 0: none */
+    SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_SCALE,
+    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* all are factors, but for caps, of which 0 is none */
 };
 
 enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, and of the vectors, of heads */
 enum { SPECDEC__HEAD_NORM, SPECDEC__HEAD_BIAS };
 
+/* Sizes that may differ from layer to layer. */
+typedef struct specdec__shape {
+    int heads, kv_heads;    /* kv heads 0: the layer has no attention */
+    int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
+    int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
+    int feed_forward;       /* 0: the layer has no feed-forward network; of a mixture: of each expert */
+    int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
+    int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
+    int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+} specdec__shape;
+
 typedef struct specdec__layer {
-    int span, place;                       /* which of the layers of its span it is */
-    int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    specdec__shape shape;
+    int index;                             /* of the layers that are here, from 0 on */
+    float query_scale;                     /* what queries are multiplied by */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
@@ -22889,12 +23531,16 @@ enum {
     SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
-    SPECDEC__LACKS,          /* bits of those that other architectures always have, and this one never */
+    SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
+    SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
+    SPECDEC__LAYER_NORM,     /* norms of x take its mean away (attention.layer_norm_epsilon) */
+    SPECDEC__PARALLEL,       /* attention and feed-forward read the same norm of the same x */
+    SPECDEC__NORM_TURNED,    /* norms of queries and keys, if there are any, are of what RoPE has turned */
     SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
     SPECDEC__PERIOD,
     SPECDEC__OTHERS,
-    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
-                                files that say otherwise are refused */
+    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case */
+    SPECDEC__REST_TURNS,     /* OTHER_BASE is said of the rest, where the others have windows, not of the others */
     SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
                                 rest, < 0: they do not rotate */
     SPECDEC__ROOT_EMBEDDING, /* embeddings are scaled by the root of their size */
@@ -22902,11 +23548,17 @@ enum {
                                 head */
     SPECDEC__CAP_SCORES,     /* soft cap of attention scores if the file does not say */
     SPECDEC__CAP_LOGITS,     /* soft cap of logits if the file does not say */
+    SPECDEC__LOGITS_TIMES,   /* logits are multiplied by logit_scale; otherwise divided */
     SPECDEC__MUST_SAY,       /* bits of the facts that its files must give */
     SPECDEC__ROPE_BASE,      /* of RoPE, if the file does not say; 0: files must say it */
+    SPECDEC__SPLIT_TURNS,    /* YaRN's bounds are not rounded to whole dimensions */
     SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
     SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
                                 are chosen for a token, and how their outputs are weighted: see below */
+    SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
+                                what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
+                                feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
                                 draft */
     SPECDEC__TRAITS
@@ -22940,7 +23592,7 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
 #define SPECDEC__SCALES \
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
-     SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
+     SPECDEC__BIT(SPECDEC__LOGIT_SCALE))
 
 static const specdec__architecture specdec__architectures[] = {
     {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
@@ -22958,9 +23610,9 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__WIDE_QUERIES, 62}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
-    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
                  {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
-    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR)}, {SPECDEC__ROPE_BASE, 10000},
+    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
                     {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
@@ -22976,10 +23628,21 @@ static const specdec__architecture specdec__architectures[] = {
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
     {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__WINDOW_KEYS, -2}}},
+                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
     {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
                {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
                {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"cohere2", {{SPECDEC__LAYER_NORM, 1}, {SPECDEC__PARALLEL, 1}, {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
+                 {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__OTHER_BASE, -1},
+                 {SPECDEC__REST_TURNS, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
+    {"seed_oss", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
+                  {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
+    {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
+    {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -23017,6 +23680,14 @@ static const specdec__heads_kind specdec__heads_kinds[] = {
      "medusa#.block.0.bias"},
 };
 
+/* Sizes of layers that a file may say once, or in a list with a number for each layer. */
+enum {
+    SPECDEC__LIST_HEADS, SPECDEC__LIST_KV_HEADS, SPECDEC__LIST_KEY, SPECDEC__LIST_VALUE, SPECDEC__LIST_ROPE,
+    SPECDEC__LIST_FF,
+    SPECDEC__LIST_WINDOW_KEY, SPECDEC__LIST_WINDOW_VALUE, SPECDEC__LIST_WINDOW_ROPE, /* of layers with a window */
+    SPECDEC__LISTS
+};
+
 #define SPECDEC__MAX_HEADS 8
 #define SPECDEC__MAX_READS 8
 
@@ -23038,14 +23709,20 @@ typedef struct specdec_model {
     const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
     const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
     int id_count;
-    int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
+    int layers, embedding, context, vocab_size;
+    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer; head_dim: of keys and values */
+    int q_width, k_width, v_width, o_width;  /* the largest rows of any layer: heads times sizes of a head */
+    int rope_dim[SPECDEC__ROPES];            /* dimensions that are rotated */
+    int expert_ff;                           /* width of the feed-forward network of an expert */
+    int nextn;                               /* blocks behind the layers that only predict: they are not run */
+    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers; items NULL: the file does not say them */
     int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
     specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
-    float fact[SPECDEC__FACTS];
+    float fact[SPECDEC__FACTS];              /* a query scale of 0: see the layer's */
     float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
                                                 floor(p)) */
     float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
@@ -23067,11 +23744,13 @@ typedef struct specdec_model {
     specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
 
-/* Dimensions that a tensor's shape is checked against. */
+/* Dimensions that a tensor's shape is checked against. A layer for which one of them is 0 lacks the tensor. */
 enum {
-    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
+    SPECDEC__DIM_EXPERTS,
+    SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
-    SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
+    SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
     SPECDEC__DIM_COUNT
 };
 
@@ -23080,10 +23759,10 @@ static const struct {
     const char *suffix, *of_experts;
     unsigned char rows, columns;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", NULL, SPECDEC__DIM_Q, SPECDEC__DIM_READ},
-    {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
-    {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
-    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ},
+    {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ},
+    {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ},
+    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O},
     {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
@@ -23104,6 +23783,14 @@ static const specdec__fused specdec__fused_table[] = {
     {"ffn_gate_up_exps.weight", NULL, SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1, 0},
     {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 0, 1}};
 
+/* may_lack: 0 stands for layers without it. */
+static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
+    {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
+    {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
+    {".rope.dimension_count", 4096, 0, 0}, {".feed_forward_length", SPECDEC__MAX_DIMENSION, 1, 1},
+    {".attention.key_length_swa", 4096, 0, 0}, {".attention.value_length_swa", 4096, 0, 0},
+    {".rope.dimension_count_swa", 4096, 0, 0}};
+
 static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scale",        ".attention.scale",
                                                                 ".residual_scale",         ".logit_scale",
                                                                 ".attn_logit_softcapping", ".final_logit_softcapping"};
@@ -23116,9 +23803,10 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
-    {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
-    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
+    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
+    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
@@ -23135,20 +23823,20 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
         m->trait[i] = specdec__architecture_trait(a, i);
 }
 
+/* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
+SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const specdec__shape *s)
+{
+    return s->key_dim + (m->trait[SPECDEC__QUERY_GATES] ? s->value_dim : 0);
+}
+
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
-/* Matrices of a layer: only mixtures have the last one. */
-static int specdec__model_each(const specdec__model *m)
-{
-    return specdec__model_mixes(m) ? SPECDEC__MATRICES : SPECDEC__ROUTER;
-}
-
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
-    return !SPECDEC__CLUSTER || m->first + m->layers == m->all;
+    return !SPECDEC__PIPE || m->first + m->layers == m->all;
 }
 
 /* Whether a model can write a text on its own. */
@@ -23384,7 +24072,7 @@ static int specdec__model_count(specdec__model_reader *r, const char *suffix, in
 
     if (!r->result)
         r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
-                                              r->model->layers, low, high, &value, r->error);
+                                              r->model->layers + r->model->nextn, low, high, &value, r->error);
     if (!r->result && value < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     return r->result ? low : (int)value;
@@ -23422,6 +24110,45 @@ static float specdec__model_base(specdec__model_reader *r)
     return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
 }
 
+/* Reads a size of layers: a number, or a list with one for each block. needed: it must be there. */
+static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
+{
+    specdec__gguf_value *v = &m->list[list];
+    const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__GAPS] ? 0 : 1;
+    int64_t value = 0;
+    char key[96];
+    uint64_t i;
+
+    specdec__model_key(m, specdec__list_table[list].suffix, key, sizeof key);
+    if (r->result)
+        return;
+    if (!specdec__gguf_find(&m->gguf, key, v)) {
+        if (needed)
+            r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
+        return;
+    }
+    if (v->is_array && v->count != (uint64_t)(m->layers + m->nextn))
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
+                                  (unsigned long long)v->count, m->layers + m->nextn);
+    for (i = 0; !r->result && i < (v->is_array ? v->count : 1); i++)
+        if (!specdec__gguf_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
+            r->result = specdec__gguf_wrong_type(key, "an ", "integer", v, r->error);
+        else if (value < low || value > specdec__list_table[list].high)
+            r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+}
+
+/* A size of a layer, or what it is where the file does not say it. */
+static int specdec__model_listed(const specdec__model *m, int list, int index, int fallback)
+{
+    const specdec__gguf_value *v = &m->list[list];
+    int64_t value = fallback;
+
+    if (v->items)
+        specdec__gguf_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type] : 0),
+                              &value);
+    return (int)value;
+}
+
 /* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
@@ -23442,55 +24169,41 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "shared experts and groups of experts are not read");
     m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
                                      -1);
-    m->feed_forward = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
-                                           m->feed_forward);
+    m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
+                                        specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
     scale = specdec__model_float(&r, ".expert_weights_scale", 0);
     if (r.result)
         return r.result;
     if (scale != 0 && scale != 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "expert_weights_scale is not read");
-    if (m->feed_forward % 16 || m->embedding % 16)
+    if (m->expert_ff % 16 || m->embedding % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
-                             m->feed_forward, m->embedding);
+                             m->expert_ff, m->embedding);
     return SPECDEC_OK;
 }
 
-/* Reads the sizes of a model and checks them. */
+/* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
     specdec__model_reader r = specdec__model_read(m, error);
-    int value_dim;
+    int i;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+    if (!r.result && m->nextn >= m->layers)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn, m->layers);
+    m->layers -= m->nextn;
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
-    m->feed_forward = specdec__model_count(&r, ".feed_forward_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
-    m->heads = specdec__model_count(&r, ".attention.head_count", 1, 4096, -1);
-    m->kv_heads = specdec__model_count(&r, ".attention.head_count_kv", 1, 4096, m->heads);
-    m->head_dim = specdec__model_count(&r, ".attention.key_length", 1, 4096, m->embedding / m->heads);
-    value_dim = specdec__model_count(&r, ".attention.value_length", 1, 4096, m->head_dim);
-    m->rope_dim = specdec__model_count(&r, ".rope.dimension_count", 1, 4096, m->head_dim);
-    if (r.result)
-        return r.result;
-    if (m->trait[SPECDEC__JOINT_NORMS] && m->kv_heads * m->head_dim % 16)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "keys of %d values together, no multiple of 16",
-                             m->kv_heads * m->head_dim);
-    if (m->heads % m->kv_heads)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", m->heads, m->kv_heads);
-    if (m->head_dim < 2 || m->head_dim > 1024 || value_dim != m->head_dim)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "heads of %d keys and %d values (2..1024 and equal are read)", m->head_dim, value_dim);
-    if (m->rope_dim > m->head_dim || m->rope_dim % 2)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.dimension_count %d for heads of %d", m->rope_dim,
-                             m->head_dim);
-    if (m->heads * m->head_dim > most)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", m->heads, m->head_dim);
-    m->epsilon = specdec__model_needed(&r, ".attention.layer_norm_rms_epsilon");
+    for (i = 0; i < SPECDEC__LISTS; i++)
+        specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
+    m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
+                                                                        : ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon is out of range");
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
     return specdec__model_experts(m, error);
 }
 
@@ -23504,9 +24217,9 @@ static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *e
     specdec__model_key(m, ".attention.sliding_window_pattern", key, sizeof key);
     if (!specdec__gguf_find(&m->gguf, key, &m->pattern))
         return SPECDEC_OK;
-    if (m->pattern.is_array && m->pattern.count != (uint64_t)m->layers)
+    if (m->pattern.is_array && m->pattern.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
-                             (unsigned long long)m->pattern.count, m->layers);
+                             (unsigned long long)m->pattern.count, m->layers + m->nextn);
     if (!specdec__gguf_integer(m->pattern.type, m->pattern.items, &value))
         return specdec__gguf_wrong_type(key, "an ", "integer", &m->pattern, error);
     return m->pattern.is_array || value >= 0
@@ -23527,17 +24240,96 @@ static int specdec__model_other(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
-/* Refuses a file with a key that asks for what is not done: a text that sees what follows, layers of another kind
-   behind the others, other sizes where there is a window. */
+/* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
+static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
+{
+    const int other = specdec__model_other(m, index), windowed = other && m->window;
+    specdec__shape s;
+
+    s.keys_of = index;
+    s.span = windowed ? SPECDEC__WINDOW : SPECDEC__WHOLE;
+    s.rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
+                     (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
+                 ? SPECDEC__ROPE_OTHER
+                 : SPECDEC__ROPE;
+    s.heads = specdec__model_listed(m, SPECDEC__LIST_HEADS, index, 0);
+    s.kv_heads = specdec__model_listed(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
+    s.key_dim = specdec__model_listed(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
+    s.key_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
+    s.value_dim = specdec__model_listed(m, SPECDEC__LIST_VALUE, index, s.key_dim);
+    s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
+    s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
+    s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
+    s.feed_forward = m->experts ? m->expert_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.kv_heads = s.heads ? s.kv_heads : 0;
+    return s;
+}
+
+/* Checks the sizes of a layer's attention. */
+static specdec_result specdec__model_check_shape(const specdec__model *m, const specdec__shape *s, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+
+    if (s->heads % s->kv_heads)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", s->heads, s->kv_heads);
+    if (s->key_dim < 2 || s->key_dim > 1024 || s->value_dim > 1024)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "heads of %d keys and %d values (2..1024 and 1..1024 are read)", s->key_dim, s->value_dim);
+    if (s->rope_dim > s->key_dim || s->rope_dim % 2)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.dimension_count %d for heads of %d", s->rope_dim,
+                             s->key_dim);
+    if (s->heads * s->key_dim > most || s->heads * s->value_dim > most)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", s->heads,
+                             specdec__max_int(s->key_dim, s->value_dim));
+    if (m->trait[SPECDEC__JOINT_NORMS] && s->kv_heads * s->key_dim % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "keys of %d values together, no multiple of 16",
+                             s->kv_heads * s->key_dim);
+    if (m->rope_dim[s->rope] && m->rope_dim[s->rope] != s->rope_dim)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "layers that rotate %d and %d dimensions by the same RoPE", m->rope_dim[s->rope],
+                             s->rope_dim);
+    return SPECDEC_OK;
+}
+
+/* Checks the sizes of all layers, and finds the largest of each. */
+static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
+{
+    specdec_result result;
+    int i, any = 0;
+
+    for (i = 0; i < m->layers; i++) {
+        const specdec__shape s = specdec__model_layer_shape(m, i);
+
+        m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
+        if (!s.kv_heads)
+            continue;
+        if ((result = specdec__model_check_shape(m, &s, error)) != SPECDEC_OK)
+            return result;
+        any = m->rope_dim[s.rope] = s.rope_dim;
+        m->heads = specdec__max_int(m->heads, s.heads);
+        m->kv_heads = specdec__max_int(m->kv_heads, s.kv_heads);
+        m->head_dim = specdec__max_int(m->head_dim, specdec__max_int(s.key_dim, s.value_dim));
+        m->q_width = specdec__max_int(m->q_width, s.heads * specdec__model_query_rows(m, &s));
+        m->k_width = specdec__max_int(m->k_width, s.kv_heads * s.key_dim);
+        m->v_width = specdec__max_int(m->v_width, s.kv_heads * s.value_dim);
+        m->o_width = specdec__max_int(m->o_width, s.heads * s.value_dim);
+    }
+    for (i = 0; i < SPECDEC__ROPES; i++)
+        m->rope_dim[i] = m->rope_dim[i] ? m->rope_dim[i] : any;
+    return SPECDEC_OK;
+}
+
+/* Refuses a file with a key that asks for what is not done: a text that sees what follows, other sizes of layers with a
+   window where none has one. */
 static specdec_result specdec__model_demands(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
-        {".attention.causal", 1}, {".nextn_predict_layers", 0}, {".attention.key_length_swa", m->head_dim},
-        {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim}};
+        {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
+        {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim[SPECDEC__ROPE]}};
     specdec__model_reader r = specdec__model_read(m, error);
     int i;
 
-    for (i = 0; i < (int)SPECDEC__COUNT(key); i++) {
+    for (i = 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
         const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
@@ -23551,7 +24343,6 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
    absent. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
-    const int queries = m->layers == m->trait[SPECDEC__WIDE_QUERIES] ? m->embedding / m->heads : m->head_dim;
     specdec__model_reader r = specdec__model_read(m, error);
     int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
@@ -23565,20 +24356,19 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
         if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
+        if (i == SPECDEC__LOGIT_SCALE && !m->trait[SPECDEC__LOGITS_TIMES])
+            m->fact[i] = 1 / m->fact[i];
         if (i == SPECDEC__SCORE_CAP || i == SPECDEC__LOGIT_CAP)
             m->fact[i] = value > 0 ? value : (float)m->trait[i == SPECDEC__SCORE_CAP ? SPECDEC__CAP_SCORES
                                                                                       : SPECDEC__CAP_LOGITS];
         else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && m->trait[SPECDEC__ROOT_EMBEDDING])
             m->fact[i] = (float)(m->embedding * specdec__inverse_root((double)m->embedding));
-        else if (i == SPECDEC__QUERY_SCALE && !(value > 0))
-            m->fact[i] = (float)specdec__inverse_root((double)queries);
+        else if (i == SPECDEC__QUERY_SCALE)
+            m->fact[i] = value;
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
-    if (window && m->trait[SPECDEC__WINDOW_KEYS] < 0)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read",
-                             specdec__model_name(m));
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_pattern(m, error);
 }
@@ -23591,17 +24381,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Notes which keys a layer sees and how it rotates. */
+/* Notes the sizes of a layer, which keys it sees and how it scales queries. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
-    const int other = specdec__model_other(m, index);
+    const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
 
-    layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
-    layer->place = m->span_layers[layer->span]++;
-    m->span_used[layer->span] = 1;
-    layer->rope = other && m->trait[SPECDEC__OTHER_BASE] != 0 && (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
-                      ? SPECDEC__ROPE_OTHER
-                      : SPECDEC__ROPE;
+    layer->shape = specdec__model_layer_shape(m, index);
+    layer->index = index - m->first;
+    if (!layer->shape.kv_heads)
+        return;
+    m->span_layers[layer->shape.span]++;
+    m->span_used[layer->shape.span] = 1;
+    layer->query_scale = m->fact[SPECDEC__QUERY_SCALE];
+    if (!(layer->query_scale > 0))
+        layer->query_scale = (float)specdec__inverse_root(wide ? m->embedding / layer->shape.heads
+                                                               : layer->shape.key_dim);
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -23758,7 +24552,9 @@ typedef struct specdec__holder {
 static const char *specdec__model_own(const specdec__model *m, int vectors, int i)
 {
     if (vectors)
-        return specdec__vector_table[i].suffix;
+        return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
+                                         ? m->trait[SPECDEC__FFN_NORM_AS]
+                                         : i].suffix;
     return specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? specdec__matrix_table[i].of_experts
                                                                           : specdec__matrix_table[i].suffix;
 }
@@ -23766,6 +24562,12 @@ static const char *specdec__model_own(const specdec__model *m, int vectors, int 
 static int specdec__model_rows(int vectors, int i, const int *size)
 {
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
+}
+
+/* Whether a layer of these dimensions has matrix i, or vector i, at all. */
+static int specdec__model_takes(int vectors, int i, const int *size)
+{
+    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]);
 }
 
 /* Whether a layer has a tensor; *rows: how many. */
@@ -23827,13 +24629,16 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     char name[64];
     int i, found;
 
-    for (i = 0; i < specdec__model_each(m); i++) {
+    for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
-        const specdec__holder holder = specdec__model_holder(m, index, 0, i, size);
         const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
+        specdec__holder holder;
         specdec_result result;
 
+        if (!specdec__model_takes(0, i, size))
+            continue;
+        holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns], 1, matrix,
                                          &found, error);
@@ -23858,18 +24663,22 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The dimensions of a layer's tensors. */
-static void specdec__model_sizes(const specdec__model *m, int *size)
+/* The dimensions of the tensors of a layer of these sizes. */
+static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
-    const int whole = m->trait[SPECDEC__JOINT_NORMS];
+    const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     size[SPECDEC__DIM_E] = m->embedding;
-    size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
-    size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
-    size[SPECDEC__DIM_FF] = m->feed_forward;
+    size[SPECDEC__DIM_Q] = heads * s->key_dim;
+    size[SPECDEC__DIM_Q_ROWS] = heads * specdec__model_query_rows(m, s);
+    size[SPECDEC__DIM_K] = s->kv_heads * s->key_dim;
+    size[SPECDEC__DIM_V] = s->kv_heads * s->value_dim;
+    size[SPECDEC__DIM_O] = heads * s->value_dim;
+    size[SPECDEC__DIM_FF] = s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = m->experts;
-    size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
-    size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
+    size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
+    size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
+    size[SPECDEC__DIM_HEADS] = heads;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
 }
 
@@ -23880,11 +24689,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     specdec_result result;
     char name[64];
 
-    specdec__model_sizes(m, size);
     if (m->layer && index >= m->first && index < m->first + m->layers)
         layer = &m->layer[index - m->first];
     memset(layer, 0, sizeof *layer);
     specdec__model_kind(m, layer, index);
+    specdec__model_sizes(m, &layer->shape, size);
     result = specdec__model_layer_matrices(m, index, size, layer, error);
     if (result)
         return result;
@@ -23893,7 +24702,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         const int required = named || wanted == SPECDEC__ALWAYS;
         specdec__holder holder;
 
-        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1)
+        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1 ||
+            !specdec__model_takes(1, i, size))
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
@@ -23902,6 +24712,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__PARALLEL])
+        layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
 }
 
@@ -23917,21 +24729,25 @@ typedef struct specdec__rope {
    context. */
 static double specdec__yarn_dimension(const specdec__model *m, double turns)
 {
-    return m->rope_dim * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
+    return m->rope_dim[SPECDEC__ROPE] * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
            (2 * specdec__log_double(m->rope_base));
 }
 
 static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
 {
     double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
-    int i, first, last;
+    const int dim = m->rope_dim[SPECDEC__ROPE];
+    int i;
 
-    low = low > 0 ? low < m->rope_dim ? low : m->rope_dim : 0;
-    high = high > 0 ? high < m->rope_dim ? high : m->rope_dim : 0;
-    first = (int)low;
-    last = specdec__min_int((int)high < high ? (int)high + 1 : (int)high, m->rope_dim - 1);
-    for (i = 0; i < m->rope_dim / 2; i++) {
-        double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
+    low = low > 0 ? low < dim ? low : dim : 0;
+    high = high > 0 ? high < dim ? high : dim : 0;
+    if (!m->trait[SPECDEC__SPLIT_TURNS]) {
+        low = (int)low;
+        high = (int)high < high ? (int)high + 1 : (int)high;
+    }
+    high = high < dim - 1 ? high : dim - 1;
+    for (i = 0; i < dim / 2; i++) {
+        double ramp = (i - low) / (high - low > 0.001 ? high - low : 0.001);
 
         ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
         frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor,
@@ -23942,6 +24758,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
+    float alpha; /* NTK: the base is as many times larger as the longest wave shall be longer */
     const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
@@ -23950,6 +24767,7 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
                                         error);
     m->rope_base = specdec__model_base(&r);
+    alpha = specdec__model_float(&r, ".rope.scaling.alpha", 0);
     rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
     rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
@@ -23972,8 +24790,12 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
         !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
+        (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
+    if (alpha > 0 && m->rope_dim[SPECDEC__ROPE] > 2)
+        m->rope_base *= (float)specdec__exp_double(m->rope_dim[SPECDEC__ROPE] / (m->rope_dim[SPECDEC__ROPE] - 2.0) *
+                                                   specdec__log_double((double)alpha));
     return SPECDEC_OK;
 }
 
@@ -23984,18 +24806,19 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
                                                  specdec__arena *arena, specdec_error *error)
 {
     const float *factors = NULL;
+    const int dim = m->rope_dim[which];
     double *frequency;
     int i;
     specdec_result r = SPECDEC_OK;
 
     if (factors_name)
-        r = specdec__model_vector(m, factors_name, m->rope_dim / 2, 0, arena, &factors, error);
+        r = specdec__model_vector(m, factors_name, dim / 2, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
-    m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
-    for (i = 0; !r && frequency && i < m->rope_dim / 2; i++) {
+    m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, dim / 2);
+    for (i = 0; !r && frequency && i < dim / 2; i++) {
         if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has a factor out of range at %d", factors_name, i);
-        frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / m->rope_dim * specdec__log_double(base)) : 0;
+        frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / dim * specdec__log_double(base)) : 0;
         frequency[i] /= (double)(factors ? factors[i] : 1) * (double)divisor;
     }
     return r;
@@ -24056,6 +24879,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
                              specdec__model_name(m));
+    other = m->trait[SPECDEC__REST_TURNS] ? given : other;
     if (m->trait[SPECDEC__OTHER_BASE])
         r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
     m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
@@ -24160,38 +24984,6 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     return result;
 }
 
-/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
-static int specdec__model_drafter(const specdec_cluster *cluster)
-{
-    int i = cluster->ranks - 1;
-
-    while (i > 0 && cluster->layers[i])
-        i--;
-    return i;
-}
-
-/* Leaves a model the layers that a rank has. */
-static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
-{
-    const int drafter = specdec__model_drafter(cluster);
-    int i, sum = 0;
-
-    if (m->trait[SPECDEC__READS_STATES])
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
-    for (i = 0; i < cluster->ranks; i++) {
-        m->first += i < cluster->rank ? cluster->layers[i] : 0;
-        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
-                                                                                         : m->all + 1;
-        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
-                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
-                                 m->all);
-    }
-    m->layers = cluster->layers[cluster->rank];
-    m->bare = cluster->rank > 0;
-    return SPECDEC_OK;
-}
-
 /* The layers. */
 static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
@@ -24200,9 +24992,9 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
     for (i = 0; i < m->first + m->layers && !r; i++)
-        r = SPECDEC__CLUSTER && i < m->first ? specdec__model_elsewhere(m, i, error)
+        r = SPECDEC__PIPE && i < m->first ? specdec__model_elsewhere(m, i, error)
                                              : specdec__model_layer(m, i, arena, error);
-    for (; SPECDEC__CLUSTER && i < m->all && !r; i++)
+    for (; SPECDEC__PIPE && i < m->all && !r; i++)
         r = specdec__model_elsewhere(m, i, error);
     return r;
 }
@@ -24210,13 +25002,15 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 /* Whether a layer's tensor of this name is one that holds a matrix, or a vector, as they were bound. */
 static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix)
 {
+    const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
-    specdec__model_sizes(m, size);
+    specdec__model_sizes(m, &shape, size);
     for (vectors = 0; vectors < 2; vectors++) {
-        for (i = 0; i < (vectors ? SPECDEC__VECTORS : specdec__model_each(m)); i++)
+        for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i)) &&
+                specdec__model_takes(vectors, i, size) &&
                 (!vectors || (specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
                               !(m->trait[SPECDEC__LACKS] >> i & 1))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
@@ -24238,19 +25032,22 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     static const char *const whole[] = {
         "token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
         "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+    const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
         known |= specdec__bytes_are(name, whole[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
-    for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < m->all;
+    for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
          name.data++, name.size--)
         layer = layer * 10 + *name.data - '0';
-    if (layer >= m->all || !name.size || *name.data != '.')
+    if (layer >= blocks || !name.size || *name.data != '.')
         return 0;
     name.data++;
     name.size--;
+    if (layer >= m->all && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
+        return 1;
     return specdec__model_layer_knows(m, layer, name);
 }
 
@@ -24313,7 +25110,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (SPECDEC__CLUSTER && m->bare)
+    if (SPECDEC__PIPE && m->bare)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
@@ -24418,15 +25215,26 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. The last two a part of
-   a model may lack. */
+/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. Layers, and parts of a
+   model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    const int each = specdec__model_each(m), in_layers = m->layers * each;
+    const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
 
     return i < in_layers    ? &m->layer[i / each].matrix[i % each]
            : i == in_layers ? &m->output
                             : &m->reads.matrix;
+}
+
+/* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
+static int specdec__model_numbers(specdec__model *m, int *there)
+{
+    const int count = m->layers * SPECDEC__MATRICES + !m->bare + (m->reads.count > 0);
+    int i;
+
+    for (*there = 0, i = 0; i < count; i++)
+        *there += specdec__model_matrix_at(m, i)->rows > 0;
+    return count;
 }
 
 #define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
@@ -24473,20 +25281,24 @@ static void specdec__model_repack_worker(void *argument, int thread)
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
     unsigned char *out = job->tiles;
-    int count = m->layers * specdec__model_each(m) + !m->bare + (m->reads.count > 0), i;
+    int there, done = 0, i;
+    const int count = specdec__model_numbers(m, &there);
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
         int tiles = specdec__matrix_tiles(matrix), from, end = 0;
 
+        if (!tiles)
+            continue;
+        done++;
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
             specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
             matrix->tiles = out;
-            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", i + 1, count))
+            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", done, there))
                 SPECDEC__STORE(job->pool->cancel, 1);
         }
         out += tile_bytes * (size_t)tiles;
@@ -24654,9 +25466,15 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
+/* Chooses the layers of a model that are wanted: m->first and m->layers of m->all, and whether it is m->bare. */
+typedef struct specdec__model_cut {
+    specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
+    const specdec_cluster *cluster;
+} specdec__model_cut;
+
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
@@ -24679,13 +25497,14 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (!m->architecture)
         return specdec__model_unknown(name, error);
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
-    if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
+    if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
     specdec__arena_beyond(arena, beyond);
@@ -24694,9 +25513,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
    the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. cluster: whose layers are wanted; NULL: all. */
+   weights. cut: NULL: all layers are wanted. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
+                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file;
@@ -24711,7 +25530,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         if (result)
             return result;
     }
-    result = specdec__model_parse(m, file, vocabulary_only, cluster, arena, error);
+    result = specdec__model_parse(m, file, vocabulary_only, cut, arena, error);
     return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
 }
 
@@ -24726,7 +25545,8 @@ SPECDEC__FOR_SPEED
  * >>cache/kv: pages of 64 slots, and views: ordered lists of segments.
  *
  * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
- * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
+ * so a view can return the pages that no window reaches any more. A layer has the heads, and the sizes of these, that
+ * its shape says. A page may be part of several views: it counts them.
  * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order,
  * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
  * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
@@ -24784,7 +25604,7 @@ typedef struct specdec__view {
 
 /* Pages of the layers of a span. */
 typedef struct specdec__pages {
-    int layers, window; /* window: keys that a query sees; 0: all */
+    int window;         /* keys that a query sees; 0: all */
     int count, free_count; /* count 0: the model has no such layers */
     size_t bytes;       /* of a page */
     unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
@@ -24814,10 +25634,23 @@ typedef struct specdec__kv_news {
     int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
 } specdec__kv_news;
 
+/* Where the keys and values of a layer lie in the pages of its span. */
+typedef struct specdec__kv_layer {
+    int span;
+    int owns;           /* 0: they are another layer's, or the layer has no attention, and then no kv heads */
+    int kv_heads;
+    int dim, value_dim; /* sizes of a head's keys and values, padded */
+    size_t key_bytes;   /* keys of one page and head: its values lie behind them */
+    size_t head_bytes;  /* both */
+    size_t at;          /* of the first head, in a page */
+} specdec__kv_layer;
+
 typedef struct specdec__kv {
-    int type, kv_heads, dim /* padded head size */;
-    size_t head_bytes; /* keys and values of one page, layer and head */
-    size_t key_bytes;  /* keys alone: values lie behind them */
+    int type;
+    int layers;
+    specdec__kv_layer *layer; /* (layers) */
+    int dim;                  /* padded head size of keys or values, whichever are larger, in any layer */
+    size_t head_bytes;        /* keys and values of one page and head, at most */
     specdec__pages span[SPECDEC__SPANS];
     specdec__view *kept; /* the first of the kept views; NULL: there are none */
     uint64_t clock;      /* counts what happens to them */
@@ -24875,25 +25708,70 @@ static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *r
     return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
+/* How much room a layer of this shape needs in a page. */
+static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *shape)
+{
+    const specdec__kv_type *t = &specdec__kv_types[type];
+    specdec__kv_layer l;
+
+    memset(&l, 0, sizeof l);
+    l.span = shape->span;
+    l.kv_heads = shape->kv_heads;
+    if (!l.kv_heads)
+        return l;
+    l.owns = 1;
+    l.dim = specdec__round_up(shape->key_dim, t->multiple);
+    l.value_dim = specdec__round_up(shape->value_dim, t->multiple);
+    l.key_bytes = (size_t)l.dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
+    l.head_bytes = l.key_bytes + (size_t)l.value_dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
+    if (t->tiles)
+        l.head_bytes = l.key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)l.value_dim);
+    return l;
+}
+
+/* Lays out the pages: the layers of a span lie one behind the other in each of its pages. */
+static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
+{
+    int i;
+
+    kv->layers = model->layers;
+    kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
+    for (i = 0; i < kv->layers; i++) {
+        const specdec__shape shape = specdec__model_layer_shape(model, model->first + i);
+        specdec__kv_layer l = specdec__kv_layer_of(kv->type, &shape);
+        size_t *end = &kv->span[l.span].bytes;
+
+        l.at = *end;
+        if (shape.keys_of != model->first + i) {
+            if (kv->layer)
+                l = kv->layer[shape.keys_of - model->first];
+            l.owns = 0;
+        }
+        if (l.owns)
+            *end = specdec__size_add(*end, specdec__size_multiply(l.head_bytes, (size_t)l.kv_heads));
+        if (kv->layer)
+            kv->layer[i] = l;
+    }
+}
+
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
                              specdec__arena *arena)
 {
+    specdec__shape widest;
     int span;
 
     memset(kv, 0, sizeof *kv);
+    memset(&widest, 0, sizeof widest);
     kv->type = type;
-    kv->kv_heads = model->kv_heads;
-    kv->dim = specdec__round_up(model->head_dim, specdec__kv_types[type].multiple);
-    kv->key_bytes = (size_t)kv->dim * SPECDEC__KEYS / 32 * (size_t)specdec__kv_types[type].bytes_per_32;
-    kv->head_bytes = 2 * kv->key_bytes;
-    if (specdec__kv_types[type].tiles)
-        kv->head_bytes = kv->key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)kv->dim);
+    widest.kv_heads = 1;
+    widest.key_dim = widest.value_dim = model->head_dim;
+    kv->dim = specdec__kv_layer_of(type, &widest).dim;
+    kv->head_bytes = specdec__kv_layer_of(type, &widest).head_bytes;
+    specdec__kv_place_layers(kv, model, arena);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
 
-        pages->layers = model->span_layers[span];
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
-        pages->bytes = specdec__size_multiply(kv->head_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
         if (model->span_used[span])
             specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
     }
@@ -24910,12 +25788,13 @@ static size_t specdec__kv_bytes(const specdec__kv *kv)
     return bytes;
 }
 
-SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span, int page, int layer, int head)
+/* The keys of a layer's head in a page; its values lie key_bytes behind them. */
+SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
+                                                int head)
 {
-    const specdec__pages *pages = &kv->span[span];
+    const specdec__pages *pages = &kv->span[layer->span];
 
-    return pages->memory + (size_t)page * pages->bytes +
-           ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * kv->head_bytes;
+    return pages->memory + (size_t)page * pages->bytes + layer->at + (size_t)head * layer->head_bytes;
 }
 
 /* Tells who listens what was done to a view. */
@@ -24924,7 +25803,7 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
 {
     specdec__kv_news news;
 
-    if (!SPECDEC__CLUSTER || !kv->tell)
+    if (!SPECDEC__PIPE || !kv->tell)
         return;
     news.kind = kind;
     news.view = view;
@@ -25172,18 +26051,18 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
 /* The same. Those who listen hear of it when it has changed something. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__CLUSTER && kv->tell ? specdec__view_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
     const int enough = specdec__view_extend(view, kv, n);
 
-    if (SPECDEC__CLUSTER && (!enough || before < n))
+    if (SPECDEC__PIPE && (!enough || before < n))
         specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
     return enough;
 }
 
 /* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
-SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv *kv, int slot, int d)
+SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv_layer *layer, int slot, int d)
 {
-    return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (kv->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
+    return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (layer->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
 }
 
 /* Where dimension d of an 8-bit value stands in its half of a page. */
@@ -25196,21 +26075,22 @@ SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
 }
 
 /* Copies an 8-bit key and value to another place; both from the keys of a page and head on. */
-static void specdec__kv_copy_codes(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b)
+static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigned char *from, int a, unsigned char *to,
+                                   int b)
 {
-    const unsigned char *v = from + kv->key_bytes, *old;
-    unsigned char *v_to = to + kv->key_bytes, *own;
+    const unsigned char *v = from + layer->key_bytes, *old;
+    unsigned char *v_to = to + layer->key_bytes, *own;
     int d, i;
 
-    for (d = 0; d < kv->dim; d += 32) {
-        old = from + specdec__kv_tile_block(kv, a, d);
-        own = to + specdec__kv_tile_block(kv, b, d);
+    for (d = 0; d < layer->dim; d += 32) {
+        old = from + specdec__kv_tile_block(layer, a, d);
+        own = to + specdec__kv_tile_block(layer, b, d);
         memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
         specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS,
                                   own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
     }
     memcpy(v_to + (size_t)(b % SPECDEC__KEYS) * 4, v + (size_t)(a % SPECDEC__KEYS) * 4, 4);
-    for (d = 0; d < kv->dim; d += SPECDEC__ROWS) {
+    for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS) {
         old = v + specdec__kv_value_code(a, d);
         own = v_to + specdec__kv_value_code(b, d);
         for (i = 0; i < SPECDEC__ROWS; i++)
@@ -25218,22 +26098,23 @@ static void specdec__kv_copy_codes(const specdec__kv *kv, const unsigned char *f
     }
 }
 
-/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another. */
-static void specdec__kv_copy_run(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b,
-                                 int count)
+/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another; type: of
+   the cache. */
+static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
+                                 unsigned char *to, int b, int count)
 {
-    const size_t dim = (size_t)kv->dim, size = kv->type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count;
-    const size_t old = (size_t)a, own = (size_t)b;
+    const size_t row = (size_t)layer->value_dim * (type == SPECDEC__KV_F32 ? 4 : 2);
+    const size_t size = type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count, old = (size_t)a, own = (size_t)b;
     size_t d;
     int i;
 
-    if (specdec__kv_types[kv->type].tiles) {
+    if (specdec__kv_types[type].tiles) {
         for (i = 0; i < count; i++)
-            specdec__kv_copy_codes(kv, from, a + i, to, b + i);
+            specdec__kv_copy_codes(layer, from, a + i, to, b + i);
         return;
     }
-    memcpy(to + kv->key_bytes + own * dim * size, from + kv->key_bytes + old * dim * size, n * dim * size);
-    for (d = 0; d < dim; d++)
+    memcpy(to + layer->key_bytes + own * row, from + layer->key_bytes + old * row, n * row);
+    for (d = 0; d < (size_t)layer->dim; d++)
         memcpy(to + (d * SPECDEC__KEYS + own) * size, from + (d * SPECDEC__KEYS + old) * size, n * size);
 }
 
@@ -25242,11 +26123,13 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
     int layer, head;
 
-    for (layer = 0; layer < kv->span[span].layers; layer++)
-        for (head = 0; head < kv->kv_heads; head++)
-            specdec__kv_copy_run(kv, specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer, head),
-                                 from % SPECDEC__KEYS,
-                                 specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer, head), to % SPECDEC__KEYS, 1);
+    for (layer = 0; layer < kv->layers; layer++) {
+        const specdec__kv_layer *l = &kv->layer[layer];
+
+        for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
+            specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, from / SPECDEC__KEYS, head), from % SPECDEC__KEYS,
+                                 specdec__kv_keys(kv, l, to / SPECDEC__KEYS, head), to % SPECDEC__KEYS, 1);
+    }
 }
 
 /* Returns the pages that no later query's window reaches, but for a few. */
@@ -25451,31 +26334,32 @@ static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned 
     }
 }
 
-/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. */
-static void specdec__kv_move_slot(const specdec__kv *kv, unsigned char *k, int at, specdec__kv_file *file)
+/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. type: of the cache. */
+static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                  specdec__kv_file *file)
 {
-    const size_t dim = (size_t)kv->dim, row = (size_t)at * dim;
-    unsigned char *v = k + kv->key_bytes;
+    const size_t row = (size_t)at * (size_t)layer->value_dim;
+    unsigned char *v = k + layer->key_bytes;
     int d;
 
-    switch (kv->type) {
+    switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_move_floats(file, kv->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_move_floats(file, kv->dim, v + row * 4, 4);
+        specdec__kv_move_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_move_floats(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_move(file, 2, kv->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_move(file, 2, kv->dim, v + row * 2, 2);
+        specdec__kv_move(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_move(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
-        for (d = 0; d < kv->dim; d += 32) {
-            unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+        for (d = 0; d < layer->dim; d += 32) {
+            unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
 
             specdec__kv_move(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
             specdec__kv_move(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
         specdec__kv_move_floats(file, 1, v + (size_t)at * 4, 4);
-        for (d = 0; d < kv->dim; d += SPECDEC__ROWS)
+        for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
             specdec__kv_move(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code(at, d), 4);
         break;
     }
@@ -25484,9 +26368,7 @@ static void specdec__kv_move_slot(const specdec__kv *kv, unsigned char *k, int a
 /* Bytes that the keys and values of so many positions of a span take in a file. */
 static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 {
-    const size_t slot = kv->head_bytes / SPECDEC__KEYS * (size_t)kv->kv_heads;
-
-    return specdec__size_multiply(slot, specdec__size_multiply((size_t)kv->span[span].layers, (size_t)count));
+    return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
 /* Moves the keys and values of logical positions [from, end), which the view has: 64 positions at a time, of these
@@ -25496,15 +26378,17 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
-    for (; from < end && kv->span[span].layers; from += count) {
+    for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
         specdec__view_slots(&view->span[span], from, count, slots);
-        for (layer = 0; layer < kv->span[span].layers; layer++)
-            for (head = 0; head < kv->kv_heads; head++)
+        for (layer = 0; layer < kv->layers; layer++) {
+            const specdec__kv_layer *l = &kv->layer[layer];
+
+            for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_move_slot(kv,
-                                          specdec__kv_keys(kv, span, slots[i] / SPECDEC__KEYS, layer, head),
+                    specdec__kv_move_slot(kv->type, l, specdec__kv_keys(kv, l, slots[i] / SPECDEC__KEYS, head),
                                           slots[i] % SPECDEC__KEYS, file);
+        }
     }
 }
 
@@ -25540,19 +26424,19 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
 SPECDEC__FOR_SPEED
 
 /* Stores a key and a value as codes: see specdec__kv_store. */
-static void specdec__kv_store_codes(const specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
-                                    const float *key, const float *value, int8_t *codes)
+static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
+                                    int at, const float *key, const float *value, int8_t *codes)
 {
-    unsigned char *v = k + kv->key_bytes;
-    float scale = kernels->float_to_codes(value, kv->dim, codes);
+    unsigned char *v = k + layer->key_bytes;
+    float scale = kernels->float_to_codes(value, layer->value_dim, codes);
     int8_t row[32];
     int d;
 
     memcpy(v + (size_t)at * 4, &scale, 4);
-    for (d = 0; d < kv->dim; d++)
+    for (d = 0; d < layer->value_dim; d++)
         v[specdec__kv_value_code(at, d)] = (unsigned char)codes[d];
-    for (d = 0; d < kv->dim; d += 32) {
-        unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+    for (d = 0; d < layer->dim; d += 32) {
+        unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
 
         scale = kernels->float_to_codes(key + d, 32, row);
         specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
@@ -25561,21 +26445,21 @@ static void specdec__kv_store_codes(const specdec__kv *kv, const specdec__kernel
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value key_bytes behind, at place
-   `at`. codes: room for (dim). */
-static void specdec__kv_store(const specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
-                              const float *key, const float *value, int8_t *codes)
+/* Stores one key (dim floats, rotated, padded with zeros) at k of a page of a cache of this type, and one value
+   (value_dim, padded) key_bytes behind, at place `at`. codes: room for (value_dim). */
+static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                              unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
 {
-    unsigned char *v = k + kv->key_bytes;
-    const int dim = kv->dim;
+    unsigned char *v = k + layer->key_bytes;
+    const int dim = layer->dim, value_dim = layer->value_dim;
     unsigned char halves[32];
     int d, i;
 
-    switch (kv->type) {
+    switch (type) {
     case SPECDEC__KV_F32:
         for (d = 0; d < dim; d++)
             memcpy(k + ((size_t)d * SPECDEC__KEYS + (size_t)at) * 4, key + d, 4);
-        memcpy(v + (size_t)at * (size_t)dim * 4, value, (size_t)dim * 4);
+        memcpy(v + (size_t)at * (size_t)value_dim * 4, value, (size_t)value_dim * 4);
         break;
     case SPECDEC__KV_F16:
         for (d = 0; d < dim; d += 16) {
@@ -25583,38 +26467,40 @@ static void specdec__kv_store(const specdec__kv *kv, const specdec__kernels *ker
             for (i = 0; i < 16; i++)
                 memcpy(k + ((size_t)(d + i) * SPECDEC__KEYS + (size_t)at) * 2, halves + i * 2, 2);
         }
-        kernels->float_to_f16(value, dim, v + (size_t)at * (size_t)dim * 2);
+        kernels->float_to_f16(value, value_dim, v + (size_t)at * (size_t)value_dim * 2);
         break;
-    default: specdec__kv_store_codes(kv, kernels, k, at, key, value, codes); break;
+    default: specdec__kv_store_codes(layer, kernels, k, at, key, value, codes); break;
     }
 }
 
 /* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
-   converted into buffer. */
-static const float *specdec__kv_keys_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
-                                               const unsigned char *half, int slots, float *buffer)
+   converted into buffer. type: of the cache. */
+static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer *layer,
+                                               const specdec__kernels *kernels, const unsigned char *half, int slots,
+                                               float *buffer)
 {
     int d;
 
-    if (kv->type == SPECDEC__KV_F32)
+    if (type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
     if (slots > SPECDEC__KEYS / 2) {
-        kernels->f16_to_float(half, kv->dim * SPECDEC__KEYS, buffer);
+        kernels->f16_to_float(half, layer->dim * SPECDEC__KEYS, buffer);
         return buffer;
     }
-    for (d = 0; d < kv->dim; d++)
+    for (d = 0; d < layer->dim; d++)
         kernels->f16_to_float(half + (size_t)d * SPECDEC__KEYS * 2, specdec__round_up(slots, 16),
                               buffer + d * SPECDEC__KEYS);
     return buffer;
 }
 
-/* The same for values (64, dim). */
-static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
-                                                 const unsigned char *half, int slots, float *buffer)
+/* The same for values (64, value_dim). */
+static const float *specdec__kv_values_as_floats(int type, const specdec__kv_layer *layer,
+                                                 const specdec__kernels *kernels, const unsigned char *half, int slots,
+                                                 float *buffer)
 {
-    if (kv->type == SPECDEC__KV_F32)
+    if (type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
-    kernels->f16_to_float(half, kv->dim * slots, buffer);
+    kernels->f16_to_float(half, layer->value_dim * slots, buffer);
     return buffer;
 }
 
@@ -25679,6 +26565,15 @@ typedef struct specdec__routes {
     int jobs;
 } specdec__routes;
 
+struct specdec__context;
+
+/* What is called in each step of a model that is a part of one. */
+typedef struct specdec__forward_hooks {
+    void (*between)(struct specdec__context *c); /* before each layer */
+    /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
+    specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
+} specdec__forward_hooks;
+
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
     const specdec__model *model;
@@ -25698,16 +26593,20 @@ typedef struct specdec__context {
     int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
+    int e;                     /* stride of rows of an embedding's width: see specdec__forward_stride; below, q, k, v
+                                  and ff are those of the widest layer */
     float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
-                                  after a step, states: (row_count, e) */
+    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)): what the
+                                  next matrix reads; while a layer attends, gates of its heads; after a step, states:
+                                  (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
+    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
+                                  same x; NULL: it does not */
     const double *frequency[2];
     /* while a layer attends */
-    float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    float *queries;            /* (most, q): until they are rotated */
-    float *keys, *values;      /* (most, kv_width): until they are stored */
+    float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
+    float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
+    float *keys, *values;      /* (most, k), (most, v): until they are stored */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
@@ -25734,11 +26633,8 @@ typedef struct specdec__context {
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
-    /* The model is a part of one. What is told between two layers; who runs the other layers, when its own are done and
-       the batch is prepared, and hands out the rows; NULL: nobody */
-    void (*between)(struct specdec__context *c);
-    specdec_result (*elsewhere)(struct specdec__context *c, specdec_error *error);
-    void *link;
+    const specdec__forward_hooks *hooks; /* NULL: none */
+    void *link;                /* what those work on */
     specdec__kv kv;
 } specdec__context;
 
@@ -25776,6 +26672,18 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
 #define SPECDEC__APART 16
 
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+
+/* What norms of rows of x are. */
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+{
+    return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
+}
+
+/* Where a layer's keys and values lie in the cache. */
+SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
+{
+    return &c->kv.layer[layer->index];
+}
 
 /* Floats between rows of the states that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
@@ -25815,26 +26723,27 @@ static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
-    const size_t heads = (size_t)c->model->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
+    const specdec__model *m = c->model;
+    const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     const size_t columns = specdec__context_columns(c);
-    const int routed = specdec__forward_stride(c->model->experts);
+    const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
     size_t rotated, end;
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
     rotated = arena->used;
-    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
-    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
-    c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
+    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->q_width));
+    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
+    c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
     end = specdec__arena_again(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)c->ff);
-    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->ff), routed));
-    if (specdec__model_mixes(c->model)) {
-        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)c->ff);
+    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
+    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
+    if (specdec__model_mixes(m)) {
+        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
         c->parts = SPECDEC__TAKE(arena, float, columns * (size_t)c->e);
     }
     specdec__arena_beyond(arena, end);
@@ -25849,7 +26758,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
     const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
-    int i;
+    int i, attended;
 
     memset(c, 0, sizeof *c);
     c->model = model;
@@ -25868,13 +26777,13 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
-    c->q = specdec__forward_stride(model->heads * model->head_dim);
-    c->kv_width = specdec__forward_stride(model->kv_heads * model->head_dim);
-    c->ff = specdec__forward_stride(model->feed_forward);
-    widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), specdec__max_int(c->ff, reads));
+    attended = specdec__forward_stride(model->o_width);
+    widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
+                                      specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
-    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->q), reads));
+    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended), reads));
+    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     specdec__context_halves(c, n, arena);
@@ -26161,6 +27070,8 @@ typedef struct specdec__input {
     const float *norm; /* or its norm with this weight */
     const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
     const float *up;   /* (n, stride): values = activation(values) * up */
+    int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
+    const float *shape;
 } specdec__input;
 
 /* Quantises an input into c->columns. */
@@ -26186,13 +27097,15 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         const float *from = in->from ? in->from + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride : NULL;
 
         if (from && in->norm)
-            c->kernels->norm(from, in->norm, m->epsilon, width, at, part.to * 32, row);
+            specdec__forward_norm(c)(from, in->norm, m->epsilon, width, at, part.to * 32, row);
         else if (from)
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
-        if (in->up)
-            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](row + at, in->up + (size_t)i * (size_t)in->stride + at,
-                                                              part.to * 32 - at);
-        if (in->up) /* the others were checked where they come from */
+        if (in->up || in->alone)
+            c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](
+                row + at, in->up      ? in->up + (size_t)i * (size_t)in->stride + at
+                          : in->shape ? in->shape
+                                      : row + at, part.to * 32 - at);
+        if (in->up || in->alone) /* the others were checked where they come from */
             specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
         c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
@@ -26203,8 +27116,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     }
 }
 
-/* x += scale * y, or scale times the norm of y; h is free for that. */
-static void specdec__forward_grow(specdec__context *c, int thread, const float *norm)
+/* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
+static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
     const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
@@ -26212,13 +27125,24 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 
     for (i = part.first; i < part.last; i++) {
         float *y = c->y + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)c->e;
-        float *x = c->x + (size_t)i * (size_t)c->e + at;
+        float *x = to + (size_t)i * (size_t)c->e + at;
 
         if (norm)
-            c->kernels->norm(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+            specdec__forward_norm(c)(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+        if (from != to)
+            memcpy(x, from + (size_t)i * (size_t)c->e + at, (size_t)count * sizeof *x);
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
         specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
     }
+}
+
+/* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both
+   read the same x, attention leaves it as it is. */
+static void specdec__forward_grow(specdec__context *c, int thread, const float *norm, int last)
+{
+    float *other = c->beside ? c->beside : c->x;
+
+    specdec__forward_add(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
 /* Notes the rows of logits [at, at + count) that are no numbers. */
@@ -26237,7 +27161,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
 /* Checks, scales and caps a thread's part of the logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(specdec__context *c, int thread)
 {
-    const float divisor = c->model->fact[SPECDEC__LOGIT_DIVISOR], cap = c->model->fact[SPECDEC__LOGIT_CAP];
+    const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const size_t all = (size_t)c->row_count * (size_t)c->output->rows;
     const size_t parts = (all + 15) / 16, threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
@@ -26249,8 +27173,8 @@ static void specdec__forward_finish(specdec__context *c, int thread)
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
         specdec__forward_check_logits(c, thread, at, count);
-        if (divisor != 1 || cap > 0)
-            c->kernels->scale(c->logits + at, 1 / divisor, count);
+        if (factor != 1 || cap > 0)
+            c->kernels->scale(c->logits + at, factor, count);
         if (cap > 0)
             c->kernels->cap(c->logits + at, cap, count);
     }
@@ -26267,9 +27191,9 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
     const float scale = m->rope_scale[rope];
     float *cosine = c->cosine + at, *sine = c->sine + at;
-    int half = m->rope_dim / 2, i;
+    int half = m->rope_dim[rope] / 2, i;
 
-    for (i = m->rope_dim; i < c->kv.dim; i++) {
+    for (i = m->rope_dim[rope]; i < c->kv.dim; i++) {
         cosine[i] = 1;
         sine[i] = 0;
     }
@@ -26284,53 +27208,59 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, rotation; out is padded to dim with zeros. */
-static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm,
-                                  float *partner, float *out)
+/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded with zeros as keys
+   are. */
+static void specdec__forward_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
+                                  const float *norm, float *partner, float *out)
 {
     const specdec__model *m = c->model;
-    const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
-    int dim = c->kv.dim, half = m->rope_dim / 2, i;
+    const size_t at = ((size_t)l->shape.rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
+    const int dim = specdec__context_keys(c, l)->dim, size = l->shape.key_dim, half = l->shape.rope_dim / 2;
+    int i;
 
-    memcpy(out, from, (size_t)m->head_dim * sizeof *out);
-    for (i = m->head_dim; i < dim; i++)
+    memcpy(out, from, (size_t)size * sizeof *out);
+    for (i = size; i < dim; i++)
         out[i] = 0;
-    if (norm && !m->trait[SPECDEC__JOINT_NORMS])
-        c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
+    norm = m->trait[SPECDEC__JOINT_NORMS] ? NULL : norm;
+    if (norm && !m->trait[SPECDEC__NORM_TURNED])
+        c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
     if (m->trait[SPECDEC__NEOX]) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
         memcpy(partner + half, out, (size_t)half * sizeof *out);
     } else {
-        for (i = 0; i < m->rope_dim; i += 2) {
+        for (i = 0; i < l->shape.rope_dim; i += 2) {
             partner[i] = out[i + 1];
             partner[i + 1] = out[i];
         }
     }
     c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
+    if (norm && m->trait[SPECDEC__NORM_TURNED])
+        c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
 }
 
-/* By what queries of a row are scaled. */
-static float specdec__forward_query_scale(const specdec__context *c, int row)
+/* By what a layer's queries of a row are scaled. */
+static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
     const int times = m->query_growth > 0 ? c->position[c->first + row] / m->rope_original : 0;
 
     if (!times)
-        return m->fact[SPECDEC__QUERY_SCALE];
-    return m->fact[SPECDEC__QUERY_SCALE] *
+        return l->query_scale;
+    return l->query_scale *
            (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
 }
 
 /* A thread's share of the norms of queries and keys, all heads of a row together. */
 static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
 {
-    const int q = c->model->heads * c->model->head_dim, kv = c->model->kv_heads * c->model->head_dim;
+    const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
     const float epsilon = c->model->epsilon;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *queries = c->queries + (size_t)i * (size_t)c->q, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
+        float *queries = c->queries + (size_t)i * (size_t)specdec__forward_stride(q);
+        float *keys = c->keys + (size_t)i * (size_t)specdec__forward_stride(kv);
 
         c->kernels->norm(queries, l->vector[SPECDEC__Q_NORM], epsilon, q, 0, q, queries);
         c->kernels->norm(keys, l->vector[SPECDEC__K_NORM], epsilon, kv, 0, kv, keys);
@@ -26338,58 +27268,79 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
 }
 
 /* Which column of c->turned a query is: those that see the same keys lie together. */
-static int specdec__forward_column(const specdec__context *c, int row, int head)
+static int specdec__forward_column(const specdec__context *c, const specdec__layer *l, int row, int head)
 {
-    int group = c->model->heads / c->model->kv_heads;
+    int group = l->shape.heads / l->shape.kv_heads;
 
     return (head / group * c->n + row) * group + head % group;
 }
 
-/* Notes a row whose key or value (dim) is no number, or would not fit the cache. */
-static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const float *key,
-                                          const float *value)
+/* Notes a row whose key or value (padded) is no number, or would not fit the cache. */
+static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
+                                          const float *key, const float *value)
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
-    const int dim = c->kv.dim;
 
-    if (!c->checks || (c->kernels->sound(key, type->key_fits, dim) && c->kernels->sound(value, type->value_fits, dim)))
+    if (!c->checks || (c->kernels->sound(key, type->key_fits, to->dim) &&
+                       c->kernels->sound(value, type->value_fits, to->value_dim)))
         return;
-    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, dim) &&
-                                              c->kernels->sound(value, SPECDEC__SOUND, dim));
+    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, to->dim) &&
+                                              c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
 }
 
-/* Stores key and value of one row and kv head, and rotates the queries that share it. */
-static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+/* Stores key and value of one row and kv head. */
+static void specdec__forward_store(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
-    const specdec__model *m = c->model;
-    const size_t dim = (size_t)c->kv.dim, size = (size_t)m->head_dim;
-    int group = m->heads / m->kv_heads, slot = c->slots[l->span][c->first + row], i;
-    const float scale = specdec__forward_query_scale(c, row);
+    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
+    const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
+    const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
     specdec__scratch *s = &c->scratch[thread];
 
-    specdec__forward_head(c, l->rope, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size,
-                          l->vector[SPECDEC__K_NORM],
-                          s->partner, s->queries);
-    memset(s->out, 0, dim * sizeof *s->out);
-    memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
-    specdec__forward_check_stored(c, thread, row, s->queries, s->out);
-    specdec__kv_store(&c->kv, c->kernels, specdec__kv_keys(&c->kv, l->span, slot / SPECDEC__KEYS, l->place, head),
+    specdec__forward_head(c, l, row, c->keys + (size_t)row * stride + (size_t)(head * size),
+                          l->vector[SPECDEC__K_NORM], s->partner, s->queries);
+    memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
+    memcpy(s->out, c->values + (size_t)row * value_stride + (size_t)(head * value_size),
+           (size_t)value_size * sizeof *s->out);
+    specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
+    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys(&c->kv, to, slot / SPECDEC__KEYS, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
-    for (i = head * group; i < (head + 1) * group; i++) {
-        float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
+}
 
-        specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size,
-                              l->vector[SPECDEC__Q_NORM], s->partner, out);
-        c->kernels->scale(out, scale, c->kv.dim);
-        specdec__forward_check(c, thread, row, out, c->kv.dim, SPECDEC__SOUND);
+/* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
+   are any, go to where what their heads attend to will be. */
+static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+{
+    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const int heads = l->shape.heads, group = heads / l->shape.kv_heads, size = l->shape.key_dim, dim = to->dim;
+    const int rows = specdec__model_query_rows(c->model, &l->shape);
+    const size_t stride = (size_t)specdec__forward_stride(heads * rows);
+    const size_t attended = (size_t)specdec__forward_stride(heads * l->shape.value_dim);
+    const float scale = specdec__forward_query_scale(c, l, row);
+    specdec__scratch *s = &c->scratch[thread];
+    int i;
+
+    if (to->owns)
+        specdec__forward_store(c, thread, l, row, head);
+    for (i = head * group; i < (head + 1) * group; i++) {
+        float *out = c->rotated + ((size_t)row * (size_t)heads + (size_t)i) * (size_t)dim;
+        const float *query = c->queries + (size_t)row * stride + (size_t)(i * rows);
+
+        specdec__forward_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        if (rows > size)
+            memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
+                   (size_t)(rows - size) * sizeof *query);
+        c->kernels->scale(out, scale, dim);
+        specdec__forward_check(c, thread, row, out, dim, SPECDEC__SOUND);
         if (specdec__kv_types[c->kv.type].tiles)
-            c->kernels->quantise(out, 0, c->kv.dim / 32, specdec__forward_column(c, row, i), &c->turned);
+            c->kernels->quantise(out, 0, dim / 32, specdec__forward_column(c, l, row, i), &c->turned);
     }
 }
 
 /* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last), some stretches. */
 typedef struct specdec__unit {
     const specdec__layer *layer;
+    const specdec__kv_layer *kv; /* where its keys and values lie */
     int head, from, to;
     int first, last;
     specdec__range stretches;
@@ -26399,7 +27350,7 @@ typedef struct specdec__unit {
 /* Which keys of a block a node sees. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
-    const int window = c->kv.span[u->layer->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
+    const int window = c->kv.span[u->kv->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
     specdec__range range;
 
     range.to = specdec__min_int(SPECDEC__KEYS, end);
@@ -26417,10 +27368,10 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
     int at = node;
 
     if (committed > 0)
-        specdec__view_slots(&view->span[u->layer->span], base + range.from, committed, slots + range.from);
+        specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
     for (; at >= 0 && c->place[at] >= own; at = c->batch->parents[at])
         if (c->place[at] < base + range.to)
-            slots[c->place[at] - base] = c->slots[u->layer->span][at];
+            slots[c->place[at] - base] = c->slots[u->kv->span][at];
 }
 
 /* Keys and values in the first slots of a page, for so many queries: as half floats where they lie, which is said by 1,
@@ -26429,7 +27380,7 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
                                  int slots, int second, int queries, const void **keys, const void **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
-    const unsigned char *k = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+    const unsigned char *k = specdec__kv_keys(&c->kv, u->kv, page, u->head);
     float *k_buffer = s->keys + (size_t)second * size, *v_buffer = s->values + (size_t)second * size;
 
     *keys = k_buffer;
@@ -26438,11 +27389,11 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
         return 0;
     if (specdec__kv_types[c->kv.type].halves && queries <= c->kernels->half_queries) {
         *keys = k;
-        *values = k + c->kv.key_bytes;
+        *values = k + u->kv->key_bytes;
         return 1;
     }
-    *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
-    *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.key_bytes, slots, v_buffer);
+    *keys = specdec__kv_keys_as_floats(c->kv.type, u->kv, c->kernels, k, slots, k_buffer);
+    *values = specdec__kv_values_as_floats(c->kv.type, u->kv, c->kernels, k + u->kv->key_bytes, slots, v_buffer);
     if (*values == v_buffer)
         s->page[second] = page;
     s->slots[second] = slots;
@@ -26455,9 +27406,9 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
                                   const specdec__range *range, int count, const void *values, int halves,
                                   const void *next)
 {
-    const size_t row_bytes = (size_t)c->kv.dim * (halves ? 2 : 4);
+    const int dim = sums->width - 16;
+    const size_t row_bytes = (size_t)dim * (halves ? 2 : 4);
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
-    const int dim = c->kv.dim;
     float *out[4], factor;
     int i, equal = 1;
 
@@ -26534,22 +27485,22 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
     for (i = 0; i < count; i++) {
         out[i] = sums->row + query[i] * (size_t)sums->width + 16;
         if (factor[i] < 1)
-            c->kernels->scale(out[i], factor[i], c->kv.dim);
+            c->kernels->scale(out[i], factor[i], sums->width - 16);
     }
     for (; i % 4; i++) {
         out[i] = s->out;
         scale[i] = 0;
     }
-    c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), c->kv.dim,
+    c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), sums->width - 16,
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
 /* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
-   of the tiles of keys of a page. */
-static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int slots,
-                                         int column, int count)
+   of the tiles of keys (dim) of a page. */
+static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
+                                         int slots, int column, int count)
 {
-    const size_t bytes = (size_t)c->kv.dim / 32 * 34 * SPECDEC__ROWS;
+    const size_t bytes = (size_t)dim / 32 * 34 * SPECDEC__ROWS;
     float *sums[2];
     specdec__tiles tiles;
     int from, t;
@@ -26561,15 +27512,15 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
             sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORES;
         }
-        specdec__kernels_multiply(c->kernels, &tiles, c->kv.dim / 32, s->panel, &c->turned, 0, column, count, sums);
+        specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->turned, 0, column, count, sums);
     }
 }
 
-/* s->scores (count <= 4, 64) of queries with keys, those in the first slots. next: keys that are fetched meanwhile. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, int halves, int slots,
-                                    const void *next, const size_t *query, int count)
+/* s->scores (count <= 4, 64) of queries with keys (dim), those in the first slots. next: keys that are fetched
+   meanwhile. */
+static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim, int halves,
+                                    int slots, const void *next, const size_t *query, int count)
 {
-    const size_t dim = (size_t)c->kv.dim;
     const float *rotated = c->rotated + query[0] * dim;
     int i;
 
@@ -26578,7 +27529,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         rotated = s->queries;
     }
-    c->kernels->scores(rotated, c->kv.dim, count, keys, halves, slots, next, s->scores);
+    c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
 /* Of these scores, or of those above, that of the q-th query with a key. */
@@ -26600,7 +27551,7 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)c->model->heads + (size_t)(u->from + own);
+        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->from + own);
         if (i && own)
             range[i] = range[i - 1];
         else
@@ -26624,9 +27575,9 @@ static const unsigned char *specdec__forward_next(const specdec__context *c, con
     block += last == u->last;
     from = block * SPECDEC__KEYS;
     if (from < view->length)
-        page = specdec__view_page(&view->span[u->layer->span], from,
+        page = specdec__view_page(&view->span[u->kv->span], from,
                                   specdec__min_int(SPECDEC__KEYS, view->length - from));
-    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->kv, page, u->head);
 }
 
 /* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
@@ -26644,9 +27595,9 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     halves = specdec__forward_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
-        specdec__forward_scores(c, s, keys, halves, slots, next ? next : keys, query, count);
+        specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query, count);
         specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values, halves,
-                              next ? next + c->kv.key_bytes : values);
+                              next ? next + u->kv->key_bytes : values);
         next = NULL; /* it is on its way */
     }
 }
@@ -26656,9 +27607,9 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
                                                      int first, int last, int block, const unsigned char *keys,
                                                      int slots)
 {
-    const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part;
+    const int part = u->to - u->from, queries = (last - first) * part;
     /* columns of one node lie together, no others */
-    const int apart = part < heads / c->model->kv_heads;
+    const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next(c, u, last, block);
     specdec__range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
@@ -26667,10 +27618,11 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS, query,
                                       range);
-        specdec__forward_tile_scores(c, s, keys, slots,
-                                     specdec__forward_column(c, first - c->first + at / part, u->from + at % part),
+        specdec__forward_tile_scores(c, s, keys, u->kv->dim, slots,
+                                     specdec__forward_column(c, u->layer, first - c->first + at / part,
+                                                             u->from + at % part),
                                      count);
-        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + c->kv.key_bytes, slots, next);
+        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
         next = NULL; /* it is on its way */
     }
 }
@@ -26680,7 +27632,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
                                                         const specdec__unit *u, int node, int block, const int *slots)
 {
     const specdec__range seen = specdec__forward_range(c, u, node, block);
-    const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
+    const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
     for (at = u->from; at < u->to; at += 4) {
@@ -26698,7 +27650,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             const void *keys, *values;
 
             specdec__forward_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
-            specdec__forward_scores(c, s, keys, 0, SPECDEC__KEYS, keys, query, count);
+            specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -26719,8 +27671,8 @@ static void specdec__forward_gather_codes(const specdec__context *c, specdec__sc
     int i;
 
     for (i = range.from; i < range.to; i++)
-        specdec__kv_copy_codes(&c->kv, specdec__kv_keys(&c->kv, u->layer->span, slots[i] / SPECDEC__KEYS,
-                                                        u->layer->place, u->head), slots[i], s->page_codes, i);
+        specdec__kv_copy_codes(u->kv, specdec__kv_keys(&c->kv, u->kv, slots[i] / SPECDEC__KEYS, u->head), slots[i],
+                               s->page_codes, i);
 }
 
 /* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
@@ -26754,7 +27706,7 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
     int aligned, i;
 
     if (from + count <= view->length) {
-        int page = specdec__view_page(&view->span[u->layer->span], from, count);
+        int page = specdec__view_page(&view->span[u->kv->span], from, count);
 
         if (page >= 0)
             return page;
@@ -26783,7 +27735,7 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
             const unsigned char *keys = s->page_codes;
 
             if (page >= 0)
-                keys = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+                keys = specdec__kv_keys(&c->kv, u->kv, page, u->head);
             else
                 specdec__forward_gather_codes(c, s, u, range, slots);
             specdec__forward_tiled(c, s, u, node, node + share, block, keys, range.to);
@@ -26812,12 +27764,14 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     return seen;
 }
 
-/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch. */
-static specdec__sums specdec__forward_sums(const specdec__context *c, int i, int node, int head)
+/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch, in a layer. */
+static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
+                                           int head)
 {
-    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)c->model->heads + (size_t)head;
+    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
     specdec__sums sums = c->sums;
 
+    sums.width = 16 + specdec__context_keys(c, l)->value_dim;
     sums.highest += at;
     sums.row += at * (size_t)sums.width;
     return sums;
@@ -26830,36 +27784,56 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
     int node, block;
 
     for (node = u->first; node < u->last; node++) {
-        specdec__sums sums = specdec__forward_sums(c, i, node, u->from);
+        specdec__sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
         int head;
 
         memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_sums(c, i, c->first, 0);
+    u->sums = specdec__forward_sums(c, u->layer, i, c->first, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
         specdec__forward_block(c, s, u, block);
 }
 
 /* Adds the sums of a node's query heads [from, to) in the i-th stretch to those in the first one. */
-static void specdec__forward_merge(const specdec__context *c, int i, int node, int from, int to)
+static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
+                                   int to)
 {
-    const specdec__sums first = specdec__forward_sums(c, 0, node, from);
-    const specdec__sums other = specdec__forward_sums(c, i, node, from);
+    const specdec__sums first = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__sums other = specdec__forward_sums(c, l, i, node, from);
 
     c->kernels->merge(&first, &other, to - from);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h. */
-static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
+/* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
+static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
 {
-    const size_t size = (size_t)c->model->head_dim;
-    const specdec__sums sums = specdec__forward_sums(c, 0, node, from);
-    float *out = c->h + (size_t)(node - c->first) * (size_t)c->q + (size_t)from * size, *row = sums.row;
+    float last[16] = {0};
+    const size_t whole = size / 16 * 16;
 
-    for (; from < to; from++, row += sums.width, out += size) {
-        c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+    c->kernels->sigmoid(x, gate, (int)whole);
+    memcpy(last, gate + whole, (size - whole) * sizeof *gate);
+    c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
+}
+
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink
+   of a head is one more score, of a key without a value. */
+static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
+{
+    const float *sinks = l->vector[SPECDEC__SINKS];
+    const size_t size = (size_t)l->shape.value_dim;
+    const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
+    const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
+    float *out = c->h + (size_t)(node - c->first) * stride + (size_t)from * size, *row = sums.row;
+    int i;
+
+    for (i = 0; i < to - from; i++, row += sums.width, out += size) {
+        const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
+
+        c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
+        if (c->model->trait[SPECDEC__QUERY_GATES])
+            specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
     }
 }
@@ -26874,12 +27848,12 @@ static void specdec__forward_attend(specdec__context *c, int thread, specdec__un
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
         const int other = stretch > u->stretches.from; /* merged with the first one at once */
 
-        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->layer->span].from : other);
+        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
         for (node = u->first; node < u->last && other; node++)
-            specdec__forward_merge(c, 1, node, u->from, u->to);
+            specdec__forward_merge(c, u->layer, 1, node, u->from, u->to);
     }
     for (node = u->first; node < u->last && !apart; node++)
-        specdec__forward_attended(c, node, u->from, u->to);
+        specdec__forward_attended(c, u->layer, node, u->from, u->to);
 }
 
 SPECDEC__FOR_SIZE
@@ -26892,16 +27866,16 @@ typedef struct specdec__division {
 /* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of
    them have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has
    fewer columns. */
-static specdec__division specdec__forward_divide(const specdec__context *c, int span)
+static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
 {
-    const specdec__range *seen = &c->stretches[span];
-    const int heads = c->model->kv_heads, group = c->model->heads / heads, threads = specdec__pool_active(c->pool);
+    const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
+    const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__division by;
 
     by.parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
-        seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
+        seen->to - seen->from <= c->room_for_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
@@ -26917,20 +27891,21 @@ static specdec__division specdec__forward_divide(const specdec__context *c, int 
 static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
                                            const specdec__division *by, int i)
 {
-    const int group = c->model->heads / c->model->kv_heads, stretch = i % by->stretches;
+    const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
     const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
     specdec__unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
+    u.kv = specdec__context_keys(c, layer);
     u.head = i / by->stretches / by->parts / by->rounds;
     u.from = u.head * group + part * (group / by->parts);
     u.to = u.from + group / by->parts;
     u.first = c->first + c->n * round / by->rounds;
     u.last = c->first + c->n * (round + 1) / by->rounds;
-    u.stretches = specdec__forward_stretches(c, layer->span, u.first, u.last);
+    u.stretches = specdec__forward_stretches(c, u.kv->span, u.first, u.last);
     if (by->stretches > 1) {
-        u.stretches.from = c->stretches[layer->span].from + stretch;
+        u.stretches.from = c->stretches[u.kv->span].from + stretch;
         u.stretches.to = u.stretches.from + 1;
     }
     return u;
@@ -26939,8 +27914,8 @@ static specdec__unit specdec__forward_unit(const specdec__context *c, const spec
 /* Attention of a layer. Returns 1 when cancelled. */
 static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__division by = specdec__forward_divide(c, layer->span);
-    const int group = c->model->heads / c->model->kv_heads, items = c->n * c->model->kv_heads;
+    const specdec__division by = specdec__forward_divide(c, layer);
+    const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;
     int from, end = 0, i;
 
     while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
@@ -26958,8 +27933,8 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
             const int node = c->first + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
-                specdec__forward_merge(c, i, node, head, head + group);
-            specdec__forward_attended(c, node, head, head + group);
+                specdec__forward_merge(c, layer, i, node, head, head + group);
+            specdec__forward_attended(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }
@@ -26995,6 +27970,8 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.norm = NULL;
     in.rows = NULL;
     in.up = up;
+    in.alone = 0;
+    in.shape = NULL;
     return in;
 }
 
@@ -27023,17 +28000,23 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
 static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    const int items = c->n * c->model->kv_heads;
+    const specdec__shape *s = &layer->shape;
+    const int items = c->n * s->kv_heads, owns = specdec__context_keys(c, layer)->owns;
     specdec__output t[3];
     int from, end = 0;
 
     if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
 
-    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
-    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
-    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
-    if (specdec__forward_project(c, thread, &in, t, 3))
+    if (thread == 0)
+        c->turned.n = c->n * s->heads;
+    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
+                                   specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
+    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                   specdec__forward_stride(s->kv_heads * s->key_dim));
+    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                   specdec__forward_stride(s->kv_heads * s->value_dim));
+    if (specdec__forward_project(c, thread, &in, t, owns ? 3 : 1))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
@@ -27042,7 +28025,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     }
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__forward_rotate(c, thread, layer, from / c->model->kv_heads, from % c->model->kv_heads);
+            specdec__forward_rotate(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     if (specdec__pool_barrier(c->pool))
         return 1;
     if (c->recall) {
@@ -27052,11 +28035,11 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     }
     if (specdec__forward_attention(c, thread, layer))
         return 1;
-    in = specdec__forward_input(c->h, c->n, c->q, NULL);
+    in = specdec__forward_input(c->h, c->n, specdec__forward_stride(s->heads * s->value_dim), NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -27064,17 +28047,18 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const int ff = specdec__forward_stride(layer->shape.feed_forward);
     specdec__output t[2];
 
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, c->ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, c->ff);
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, ff);
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, c->ff, c->y);
+    in = specdec__forward_input(c->hidden, c->n, ff, c->y);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -27229,7 +28213,7 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
 /* x += the sum of down(activation(gate x) * up x) of each row's experts. Returns 1 when cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int columns = c->n * c->model->chosen;
+    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(layer->shape.feed_forward);
     specdec__input in = specdec__forward_input(c->parts, columns, c->e, NULL);
     specdec__output t[2];
 
@@ -27237,11 +28221,11 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
         return 1;
     in.from = c->h;
     in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, c->ff);
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, ff);
     if (specdec__forward_project_routed(c, thread, &in, t, 2))
         return 1;
-    in = specdec__forward_input(c->hidden, columns, c->ff, c->up);
+    in = specdec__forward_input(c->hidden, columns, ff, c->up);
     in.rows = c->routes.row;
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
@@ -27249,7 +28233,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     specdec__forward_blend(c, thread);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -27269,7 +28253,7 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
-                    c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                    specdec__forward_norm(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
                 else
                     memcpy(out, x, width * sizeof *out);
             }
@@ -27361,12 +28345,14 @@ static void specdec__forward_worker(void *argument, int thread)
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
-        if (SPECDEC__CLUSTER && c->between && !thread)
-            c->between(c);
+        if (SPECDEC__PIPE && c->hooks && !thread)
+            c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
-        if (specdec__forward_attention_half(c, thread, &m->layer[i]))
+        if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
+        if (!m->layer[i].shape.feed_forward)
+            continue;
         if (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
                                     : specdec__forward_ffn_half(c, thread, &m->layer[i]))
             return;
@@ -27425,7 +28411,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
-    if (c->row_count > c->most_rows && (c->most_rows || !SPECDEC__CLUSTER))
+    if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -27433,7 +28419,6 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    c->turned.n = c->n * c->model->heads;
     return SPECDEC_OK;
 }
 
@@ -27446,13 +28431,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if ((!SPECDEC__CLUSTER || c->model->layers) &&
+    if ((!SPECDEC__PIPE || c->model->layers) &&
         specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (!SPECDEC__CLUSTER || !c->elsewhere)
+    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return SPECDEC_OK;
     result = specdec__forward_sound(c, 0, c->n, error);
-    return result ? result : c->elsewhere(c, error);
+    return result ? result : c->hooks->beyond(c, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */
@@ -27604,1559 +28589,6 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
     }
     return SPECDEC_OK;
 }
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
- *     several ranks. Compiled in with SPECDEC_CLUSTER.
- *
- * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
- * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
- * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
- * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head.
- *
- * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
- * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
- * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
- * the others go on without it.
- *
- * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
- * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 5
-#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
-#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
-#define SPECDEC__WIRE_RANKS 64
-#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
-#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
-#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
-
-enum {
-    SPECDEC__WIRE_SIGN, /* the magic number */
-    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
-    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
-    SPECDEC__WIRE_WORDS, /* of orders */
-    SPECDEC__WIRE_ROWS,
-    SPECDEC__WIRE_FLOATS, /* of a row */
-    SPECDEC__WIRE_RUN,  /* the run that the message is about */
-    SPECDEC__WIRE_SUM,  /* of all other words */
-    SPECDEC__WIRE_HEAD
-};
-
-/* Kinds of messages. */
-enum {
-    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
-    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
-    /* urgent */
-    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
-    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
-       that are not urgent it has sent to the receiver). */
-    SPECDEC__WIRE_ALIVE,
-    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
-    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
-    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
-    /* From the draft rank: (view, epoch, count, number): guesses behind a text, from that number on; count: the guess
-       before them stands for the text's token number count - 1, of which they are the first; 0: they go on. Then for
-       each that is gone on from (how far its number lies back << 4 | children, token | share << 24 of each). */
-    SPECDEC__WIRE_GUESSES,
-    SPECDEC__WIRE_KINDS
-};
-
-/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
-   the run on the slowest rank so far. */
-enum {
-    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
-    SPECDEC__WIRE_END,
-    /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
-    SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
-    SPECDEC__WIRE_CHOOSE, /* How its tokens are chosen: (view, epoch, SPECDEC__GUESS_SAMPLING words) */
-    SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
-};
-
-enum { SPECDEC__GUESS_SAMPLING = 8 };
-
-/* What the draft rank thinks may follow. */
-typedef struct specdec__guess {
-    uint32_t number; /* of all its guesses; 0: none */
-    uint32_t first;  /* number of its first child, whom the others follow */
-    int32_t token;
-    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
-} specdec__guess;
-
-/* What the draft rank knows of a text, and what it thinks follows. */
-typedef struct specdec__guessed {
-    uint32_t epoch;
-    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
-    double told_at;      /* by the clock: the last of them */
-    uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
-    int count;           /* 0: there is none */
-} specdec__guessed;
-
-/* A run that rank 0 has sent, and that was not answered or not taken yet. */
-typedef struct specdec__wire_flight {
-    uint32_t run;
-    int rows;              /* wanted */
-    int doomed, back;
-    int left;              /* nobody waits for its rows any more: it goes when it is back */
-    double longest;        /* seconds that the slowest stage took; once it is back */
-    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
-} specdec__wire_flight;
-
-/* How far another rank is, as it has said in ALIVE. */
-typedef struct specdec__wire_progress {
-    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank that are not urgent */
-    int started;         /* it has loaded its model */
-} specdec__wire_progress;
-
-/* A rank and those it talks to. */
-typedef struct specdec__link {
-    specdec_cluster cluster;
-    specdec__context *context; /* of its layers; whose link this is */
-    specdec__view **views;     /* (view_count): views by number */
-    int view_count, length;    /* length: keys of a view, at most */
-    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
-    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
-    size_t room;
-    int words, most_words;     /* of orders in out, and at most */
-    uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
-    int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
-    int loaded;                /* this rank has its model */
-    const specdec_hooks *hooks; /* whose log hears of that */
-    uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: some have come since that was looked at */
-    uint32_t guess_next;       /* number behind those that have come */
-    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
-    double guessed_at;         /* by the clock: the last ones */
-    uint32_t run;              /* number of the last run */
-    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
-    int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes that the next run may go on from, and their view */
-    int ended;
-    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: runs are not waited for */
-    int renumbers;             /* the next commit numbers so many nodes anew */
-    uint32_t done;             /* by rank 1: runs */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
-    double longest;            /* seconds of the run on the slowest rank so far */
-    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* by the clock: since when the others are listened to */
-    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
-    uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
-    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
-    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
-    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* ranks that are, */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
-    specdec_error failed;      /* why nothing goes on any more */
-    double working;            /* seconds */
-    int64_t runs, run_nodes, kept_nodes;
-} specdec__link;
-
-/* --- words -------------------------------------------------------------------------------------------------------- */
-
-static uint32_t specdec__wire_get(const unsigned char *message, int i)
-{
-    return specdec__load_u32(message + 4 * (size_t)i);
-}
-
-static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
-{
-    specdec__store_u32(message + 4 * (size_t)i, word);
-}
-
-/* A sum that no change of a word leaves as it was. */
-static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
-{
-    uint32_t sum = 1;
-    size_t i;
-
-    for (i = 0; i < words; i++)
-        if (i != SPECDEC__WIRE_SUM) {
-            sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
-            sum ^= sum >> 15;
-        }
-    return sum;
-}
-
-/* Floats to words, and back. */
-static void specdec__wire_pack(unsigned char *to, const float *from, int count)
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
-}
-
-static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
-}
-
-/* Is this a message, whole and as its header says? */
-static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
-{
-    uint64_t words, rows, floats, kind;
-
-    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
-        return 0;
-    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
-    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
-    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
-    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
-           (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
-           kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
-           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
-           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
-}
-
-/* The rank that a message says it is from, whole or not; 0 where it does not say. */
-static int specdec__wire_sender(const unsigned char *message, size_t size)
-{
-    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
-}
-
-/* Words of orders that are read one after the other. */
-typedef struct specdec__wire_reader {
-    const unsigned char *at;
-    int left, bad;
-} specdec__wire_reader;
-
-static uint32_t specdec__wire_word(specdec__wire_reader *in)
-{
-    uint32_t word = 0;
-
-    if (in->left < 1) {
-        in->bad = 1;
-    } else {
-        word = specdec__wire_get(in->at, 0);
-        in->at += 4;
-        in->left--;
-    }
-    return word;
-}
-
-/* An integer in [low, high]. */
-static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
-{
-    const int value = (int)specdec__wire_word(in);
-
-    in->bad |= value < low || value > high;
-    return in->bad ? low : value;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/link: messages sent and received, and a rank that fails.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
-
-/* The rank with layers that is so many, 1 or -1, from a rank. */
-static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
-{
-    return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
-}
-
-/* The last rank with layers. */
-static int specdec__link_last(const specdec__link *link)
-{
-    return specdec__link_stage_at(link, link->cluster.ranks, -1);
-}
-
-static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
-
-/* Nothing goes on any more: all ranks are told why, which link->failed says. */
-static void specdec__link_give_up(specdec__link *link)
-{
-    SPECDEC__STORE(&link->stop, 1);
-    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
-}
-
-static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
-
-/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
-   do. */
-static int specdec__link_lose(specdec__link *link, int rank, const char *why)
-{
-    const int own = specdec__link_rank(link);
-
-    if (!rank || rank != link->drafter || own == rank || (!own && !link->met))
-        return 0;
-    if (link->lost)
-        return 1;
-    link->lost = 1;
-    if (!own) {
-        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
-        specdec__link_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
-    }
-    link->lost = 2;
-    return 1;
-}
-
-/* Sends a message, of whose header the rest is filled in. */
-static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
-                               int floats)
-{
-    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
-    const int urgent = kind >= SPECDEC__WIRE_READY;
-
-    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
-    specdec__wire_put(message, SPECDEC__WIRE_KIND,
-                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent[to]++);
-    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
-    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
-    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
-    if ((link->lost == 2 && to == link->drafter) ||
-        link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose(link, to, "it cannot be reached"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
-                  specdec__link_rank(link));
-    specdec__link_give_up(link);
-}
-
-/* Sends an urgent message of up to two words, or with a text, to a rank. */
-static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
-{
-    unsigned char message[4 * SPECDEC__WIRE_URGENT];
-    const size_t length = text ? strlen(text) : 0;
-
-    memset(message, 0, sizeof message);
-    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
-    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
-    if (text)
-        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
-    specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
-}
-
-/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
-static void specdec__link_alive(specdec__link *link, int to)
-{
-    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
-
-    if (!to && link->loaded && !link->progress[0].started)
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
-    else
-        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
-                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
-}
-
-/* The same to all others. */
-static void specdec__link_alive_all(specdec__link *link)
-{
-    int i;
-
-    for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link))
-            specdec__link_alive(link, i);
-}
-
-/* An urgent message to all others whom it concerns. */
-static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
-{
-    int i;
-
-    for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_DOOM || i != link->drafter))
-            specdec__link_urgent(link, i, kind, run, 0, text);
-}
-
-/* What a rank has sent makes no sense. */
-static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
-{
-    if (link->failed.code || specdec__link_lose(link, rank, what))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
-                  specdec__link_rank(link));
-    specdec__link_give_up(link);
-}
-
-/* Notes that a run is doomed: it ends between two layers, if it is under way. */
-static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
-{
-    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
-    if (run == link->run)
-        SPECDEC__STORE(&link->stop, 1);
-}
-
-/* Another rank has given up. */
-static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
-{
-    const uint32_t length = specdec__wire_get(words, 0);
-
-    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
-                  length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
-    SPECDEC__STORE(&link->stop, 1);
-}
-
-/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
-{
-    known->epoch++;
-    known->news = 1;
-}
-
-/* The guess with a number; NULL: it is not known, or not any more. */
-static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
-{
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
-
-    return number && guess->number == number ? guess : NULL;
-}
-
-/* A guess takes its place, in that of an old one. */
-static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
-{
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
-
-    memset(guess, 0, sizeof *guess);
-    guess->number = number;
-    guess->token = (int32_t)(word & 0xffffff);
-    guess->share = (unsigned char)(word >> 24);
-}
-
-/* One more time that something took; pauses count little. */
-static void specdec__guess_see(double *mean, double seconds)
-{
-    seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
-    *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
-}
-
-/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
-static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
-{
-    const double now = specdec__os_seconds();
-
-    if (begun && begun == text->told)
-        specdec__guess_see(&link->late, now - text->told_at);
-    if (!begun)
-        specdec__guess_see(&link->pace, now - link->guessed_at);
-    link->guessed_at = now;
-}
-
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
-   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
-   sense. */
-static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
-{
-    specdec__wire_reader in = {words, count, 0};
-    const int view = specdec__wire_int(&in, 0, link->view_count - 1);
-    const uint32_t epoch = specdec__wire_word(&in);
-    const int begun = specdec__wire_int(&in, 0, 1 << 30);
-    uint32_t number = specdec__wire_word(&in);
-    specdec__guessed *text = &link->guessed[view];
-    const int late = (int32_t)(number - link->guess_next) < 0;
-    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
-    int lost = 0;
-
-    if (counts)
-        specdec__guess_time(link, text, begun);
-    if (counts && begun) {
-        text->root = number - 1;
-        text->count = begun;
-        specdec__guess_put(link, text->root, 0);
-    }
-    while (!in.bad && in.left) {
-        const uint32_t head = specdec__wire_word(&in), first = number;
-        int children = (int)(head & 15);
-        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
-
-        in.bad |= !children || children > in.left || !(head >> 4);
-        for (; !in.bad && children; children--, number++) {
-            const uint32_t word = specdec__wire_word(&in);
-
-            if (counts && parent)
-                specdec__guess_put(link, number, word);
-        }
-        if (counts && parent && parent->number == first - (head >> 4)) {
-            parent->first = first;
-            parent->count = (unsigned char)(number - first);
-        }
-        lost |= !parent;
-    }
-    link->guess_next = late ? link->guess_next : number;
-    if (counts && lost)
-        specdec__guess_forget(text);
-    link->fresh |= counts;
-    return !in.bad;
-}
-
-/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
-   that says anything come to an end. */
-static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
-{
-    specdec__wire_progress *p = &link->progress[rank];
-    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
-    const uint32_t sent = specdec__wire_get(words, 1);
-    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
-    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
-
-    p->started |= !(first & SPECDEC__WIRE_LOADING);
-    if ((int32_t)(sent - p->sent) > 0)
-        p->sent = sent;
-    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
-        return;
-    p->run = run;
-    p->layer = layer;
-    link->waited = 0;
-}
-
-/* An urgent message has come. */
-static void specdec__link_hear(specdec__link *link, const unsigned char *message)
-{
-    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
-    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
-    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
-
-    link->heard[rank] = specdec__os_seconds();
-    if (words < 2) {
-        specdec__link_nonsense(link, rank, "an urgent message of no words");
-        return;
-    }
-    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
-    switch (kind >> 8 & 255) {
-    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
-    case SPECDEC__WIRE_READY:
-        link->waited = link->is_ready[rank] ? link->waited : 0;
-        link->ready += !link->is_ready[rank];
-        link->is_ready[rank] = 1;
-        if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
-            !link->failed.code) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
-                          "%d", rank, specdec__link_rank(link));
-            specdec__link_give_up(link);
-        }
-        break;
-    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
-    case SPECDEC__WIRE_DONE:
-        link->done = run;
-        link->stage = 1e-6 * specdec__wire_get(first, 0);
-        break;
-    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
-    case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
-            specdec__link_nonsense(link, rank, "guesses that make no sense");
-        break;
-    default: break;
-    }
-}
-
-/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
-   time. */
-static void specdec__link_listen(specdec__link *link, int rank, double now)
-{
-    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
-    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
-
-    if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose(link, rank, "it was not heard of for too long"))
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
-                  (int)(1000 * (now - since)));
-    specdec__link_give_up(link);
-}
-
-/* Lets others hear of this rank, and finds out who was not heard of for too long. */
-static void specdec__link_watch(specdec__link *link)
-{
-    const double now = specdec__os_seconds(), silence = link->cluster.silence;
-    int i;
-
-    if (!(silence > 0) || link->failed.code)
-        return;
-    link->begun = link->begun > 0 ? link->begun : now;
-    if (now - link->beaten > silence / 8) {
-        link->beaten = now;
-        specdec__link_alive_all(link);
-    }
-    for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        specdec__link_listen(link, i, now);
-}
-
-/* Ends a rank that serves, once specdec_cancel was called. */
-static void specdec__link_heed(specdec__link *link)
-{
-    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
-        return;
-    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_give_up(link);
-}
-
-/* Reads what is urgent. */
-static void specdec__link_poll(specdec__link *link)
-{
-    unsigned char message[4 * SPECDEC__WIRE_URGENT];
-    size_t size;
-
-    while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
-        if (link->failed.code)
-            return;
-        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
-            specdec__link_hear(link, message);
-        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
-            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
-                          specdec__link_rank(link));
-            specdec__link_give_up(link);
-        }
-    }
-    specdec__link_heed(link);
-    specdec__link_watch(link);
-}
-
-/* The rank whose messages this one receives that are not urgent. */
-static int specdec__link_before(const specdec__link *link)
-{
-    const int own = specdec__link_rank(link);
-
-    if (!own)
-        return specdec__link_last(link);
-    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
-}
-
-/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
-   was sent, as ALIVE says. */
-static int specdec__link_awaits(const specdec__link *link)
-{
-    if (specdec__link_rank(link))
-        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
-    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
-}
-
-/* The rank that keeps rank 0 waiting, and what it has not done. */
-static int specdec__link_culprit(const specdec__link *link, const char **what)
-{
-    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
-    int i;
-
-    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
-        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
-                      : !link->is_ready[i])
-            break;
-    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
-    return i;
-}
-
-/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
-static void specdec__link_stall(specdec__link *link)
-{
-    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
-    const char *what;
-    int rank;
-
-    if (own) {
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
-                      specdec__link_before(link), own, ms);
-    } else {
-        rank = specdec__link_culprit(link, &what);
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
-                      ms);
-    }
-    specdec__link_give_up(link);
-}
-
-/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
-   progress; pauses of the rank itself count little. */
-static void specdec__link_wait(specdec__link *link, double seconds)
-{
-    const int awaits = specdec__link_awaits(link);
-    double now, took;
-
-    link->cluster.wait(link->cluster.user_data, seconds);
-    now = specdec__os_seconds();
-    took = now - link->waited_at;
-    link->waited_at = now;
-    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
-    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
-        !link->failed.code)
-        specdec__link_stall(link);
-}
-
-/* While the model loads, one more of its matrices is repacked. */
-static void specdec__link_load(specdec__link *link)
-{
-    link->layer++;
-    specdec__link_poll(link);
-}
-
-/* Between two layers. */
-static void specdec__link_between(specdec__context *c)
-{
-    specdec__link *link = (specdec__link *)c->link;
-
-    if (link->cluster.layer)
-        link->cluster.layer(link->cluster.user_data, c->n);
-    link->layer++;
-    specdec__link_poll(link);
-}
-
-/* The next message of a rank, in link->in. Returns 0 while there is none. */
-static int specdec__link_receive(specdec__link *link, int rank, int kind)
-{
-    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
-    uint32_t is;
-
-    if (!size || link->failed.code)
-        return 0;
-    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
-             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
-             : SPECDEC__WIRE_KINDS << 8;
-    link->heard[rank] = specdec__os_seconds();
-    if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
-        link->progress[rank].started = 1;
-        link->waited = 0;
-        return 1;
-    }
-    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
-    return 0;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/orders: orders, as rank 0 gives them.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* Sends the orders that wait, with rows of x behind them. */
-static void specdec__link_flush(specdec__link *link, int rows)
-{
-    const specdec__context *c = link->context;
-    const int floats = rows ? c->model->embedding : 0;
-    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
-    int i;
-
-    for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
-        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
-    if (link->words && !link->failed.code) {
-        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
-                           link->out, link->words, rows, floats);
-    }
-    link->words = 0;
-}
-
-/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
-static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
-{
-    unsigned char *at;
-
-    if (link->words + 1 + count > link->most_words)
-        specdec__link_flush(link, 0);
-    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
-    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
-    link->words += 1 + count;
-    return at + 4;
-}
-
-/* The number of a view. */
-static int specdec__link_view(const specdec__link *link, const specdec__view *view)
-{
-    int i = 0;
-
-    while (i < link->view_count - 1 && link->views[i] != view)
-        i++;
-    return i;
-}
-
-/* The engine has done something to a view of the target: the others shall, too. */
-static void specdec__link_tell(void *listener, const specdec__kv_news *news)
-{
-    specdec__link *link = (specdec__link *)listener;
-    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
-    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
-    int i;
-
-    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
-    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
-    specdec__wire_put(to, 2, (uint32_t)news->a);
-    specdec__wire_put(to, 3, (uint32_t)news->b);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
-    link->renumbers = commits ? 0 : link->renumbers;
-}
-
-/* Tells the other ranks that a run is doomed. */
-static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
-{
-    if (!flight->back && !flight->doomed)
-        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
-    flight->doomed = 1;
-}
-
-static void specdec__link_land(specdec__link *link)
-{
-    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
-}
-
-/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
-static void specdec__link_sweep(specdec__link *link)
-{
-    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
-        specdec__link_land(link);
-}
-
-/* Nobody waits for a run any more. */
-static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
-{
-    specdec__link_doom(link, flight);
-    flight->left = 1;
-    specdec__link_sweep(link);
-}
-
-/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
-static int specdec__link_answer(specdec__link *link)
-{
-    specdec__wire_flight *flight = &link->flights[0];
-    const int last = specdec__link_last(link);
-    double longest;
-    uint32_t rows;
-
-    specdec__link_sweep(link);
-    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
-        return 0;
-    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
-        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
-        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
-        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
-        specdec__link_nonsense(link, last, "states that were not asked for");
-        return 0;
-    }
-    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->longest = longest > flight->longest ? longest : flight->longest;
-    flight->back = 1;
-    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
-    if (!flight->rows)
-        specdec__link_land(link);
-    specdec__link_sweep(link);
-    return 1;
-}
-
-/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
-   machine, and is not cancelled. */
-static void specdec__link_output(specdec__link *link)
-{
-    specdec__context *c = link->context;
-    const int count = link->flights[0].rows, width = c->model->embedding;
-    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
-    int *cancel = c->pool->cancel, never = 0, i;
-
-    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
-        c->rows[i] = i;
-    }
-    c->row_count = count;
-    c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
-    c->pool->cancel = cancel;
-}
-
-/* The oldest run, which is back, is taken: its rows become logits. */
-static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
-{
-    const specdec__wire_flight flight = link->flights[0];
-    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
-
-    if (!result) {
-        specdec__link_output(link);
-        result = specdec__forward_sound(link->context, 0, flight.rows, error);
-    } else {
-        specdec__fail(error, result, "cancelled");
-    }
-    specdec__link_land(link);
-    return result;
-}
-
-/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
-static int specdec__link_cancelled(const specdec__link *link)
-{
-    const specdec__batch *batch = link->context->batch;
-    int i;
-
-    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
-        return 1;
-    for (i = batch->done; i < batch->n; i++)
-        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
-            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
-            return 1;
-    return 0;
-}
-
-/* Whether any sequence was cancelled. */
-static int specdec__link_any_cancelled(const specdec__link *link)
-{
-    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
-
-    for (i = 0; i < link->view_count; i++)
-        any |= SPECDEC__LOAD(link->cancels[i]);
-    return any;
-}
-
-/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
-   before it are taken, as nobody waits for them. */
-static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
-{
-    specdec__wire_flight *last;
-
-    for (;;) {
-        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
-            continue;
-        specdec__link_poll(link);
-        if (link->failed.code)
-            return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-        if (!link->flight_count || link->flights[0].run > run)
-            return SPECDEC_OK;
-        last = &link->flights[link->flight_count - 1];
-        if (link->flights[0].run == run && link->flights[0].back)
-            break;
-        if (specdec__link_cancelled(link)) {
-            if (last->run == run && last->rows)
-                specdec__link_leave(link, last);
-            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-        }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-    }
-    return specdec__link_take_in(link, error);
-}
-
-/* The order for the batch that the context has prepared. */
-static void specdec__link_play(specdec__link *link)
-{
-    const specdec__context *c = link->context;
-    const specdec__batch *batch = c->batch;
-    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
-    int i;
-
-    specdec__wire_put(to, 0, ++link->run);
-    specdec__wire_put(to, 1, 0);
-    specdec__wire_put(to, 2, 0);
-    specdec__wire_put(to, 3, (uint32_t)batch->done);
-    specdec__wire_put(to, 4, (uint32_t)c->n);
-    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i];
-
-        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
-        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
-    }
-}
-
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
-   their way. */
-static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
-{
-    specdec__link *link = (specdec__link *)c->link;
-    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
-    specdec__wire_flight *flight;
-    double now;
-
-    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
-        specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && specdec__link_cancelled(link))
-        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_play(link);
-    specdec__link_flush(link, c->model->layers ? c->n : 0);
-    if (link->failed.code)
-        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    flight = &link->flights[link->flight_count++];
-    memset(flight, 0, sizeof *flight);
-    flight->run = link->run;
-    flight->rows = c->row_count;
-    now = specdec__os_seconds();
-    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
-    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/rank: orders, as other ranks carry them out.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
-{
-    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
-}
-
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__view_unreserve(n->view, &link->context->kv);
-    link->nodes = 0;
-    return 1;
-}
-
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__context *c = link->context;
-    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
-    int i;
-
-    for (i = 0; i < count; i++)
-        if (n->path[i] <= (i ? n->path[i - 1] : -1))
-            return 0;
-    if (n->a > link->length - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
-        return 0;
-    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
-        return 0;
-    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
-    if (!known)
-        specdec__view_commit(n->view, &c->kv, n->path, n->a);
-    return 1;
-}
-
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
-{
-    specdec__view_truncate(n->view, &link->context->kv, n->a);
-    link->nodes = 0;
-    return 1;
-}
-
-static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
-{
-    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
-        return 0;
-    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
-    link->nodes = 0;
-    return 1;
-}
-
-static const struct {
-    int (*obey)(specdec__link *link, const specdec__kv_news *news);
-} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                            {specdec__obey_truncate}, {specdec__obey_share}};
-
-/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
-static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
-{
-    specdec__context *c = link->context;
-    const int commits = kind == SPECDEC__KV_COMMIT;
-    specdec__kv_news news;
-    int other, count, i;
-
-    news.kind = kind;
-    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
-    other = specdec__wire_int(in, -1, link->view_count - 1);
-    news.other = other < 0 ? NULL : link->views[other];
-    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
-    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
-    news.renumbers = specdec__wire_int(in, 0, c->most);
-    news.path = c->path;
-    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
-    if (in->bad || in->left != count || count > c->most)
-        return 0;
-    for (i = 0; i < count; i++)
-        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
-    return !in->bad && specdec__obey_table[kind].obey(link, &news);
-}
-
-/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
-static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
-{
-    const specdec__context *c = link->context;
-
-    for (; node >= 0; node = c->parents[node]) {
-        const int parent = c->parents[node];
-
-        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
-            return 0;
-    }
-    return 1;
-}
-
-/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
-static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
-{
-    specdec__context *c = link->context;
-    int i, mixed = 0, view = 0;
-
-    for (i = done; i < done + n; i++) {
-        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
-        c->parents[i] = specdec__wire_int(in, -1, i - 1);
-        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
-        c->wanted[i] = (unsigned char)(view & 1);
-        view >>= 1;
-        c->views[i] = link->views[view];
-        mixed |= i > done && c->views[i] != c->views[i - 1];
-        if (in->bad || (done && (mixed || view != link->flown)) ||
-            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
-            return 0;
-    }
-    for (i = 0; i < done; i++)
-        c->views[i] = link->views[view];
-    link->flown = mixed ? -1 : view;
-    return 1;
-}
-
-/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
-   that came, or NULL. Returns 0 when it makes no sense. */
-static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
-{
-    specdec__context *c = link->context;
-    const int width = c->model->embedding, n = batch->n - batch->done;
-    const double start = specdec__os_seconds();
-    specdec_error error;
-    specdec_result result;
-    int i;
-
-    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
-    for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
-    SPECDEC__STORE(&link->stop, 0);
-    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
-    if (!result && !*empty)
-        result = specdec__forward_sound(c, 0, n, &error);
-    *empty |= result == SPECDEC_ERROR_CANCELLED;
-    if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
-        link->failed = error;
-        specdec__link_give_up(link);
-    }
-    if (link->failed.code)
-        return 0;
-    link->runs++;
-    link->run_nodes += n;
-    link->kept_nodes += *empty ? 0 : n;
-    link->layer = (uint32_t)c->model->layers;
-    link->stage = specdec__os_seconds() - start;
-    link->longest = link->stage > link->longest ? link->stage : link->longest;
-    return 1;
-}
-
-/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
-static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
-{
-    specdec__context *c = link->context;
-    const unsigned char *x;
-    const uint32_t run = specdec__wire_word(in);
-    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
-    const int done = specdec__wire_int(in, 0, link->nodes);
-    const int n = specdec__wire_int(in, 1, c->most - done);
-    specdec__batch batch;
-
-    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
-        return 0;
-    link->run = run;
-    link->layer = 0;
-    link->longest = 1e-6 * longest;
-    link->nodes = done + n;
-    if (doomed)
-        specdec__link_hear_doom(link, run);
-    x = rows ? in->at : NULL;
-    batch = specdec__forward_batch(c, done, done + n);
-    batch.wanted = c->wanted;
-    return specdec__link_stage(link, &batch, x, empty);
-}
-
-/* Microseconds of the run on the slowest rank so far. */
-static uint32_t specdec__link_longest(const specdec__link *link)
-{
-    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
-}
-
-/* The last rank's answer to a run: the rows that are wanted, or none. */
-static void specdec__link_reply(specdec__link *link, int empty)
-{
-    const specdec__context *c = link->context;
-    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
-    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
-    int i;
-
-    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
-        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
-    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
-}
-
-/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
-static void specdec__link_pass(specdec__link *link, int played, int empty)
-{
-    specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-
-    if (!specdec__model_ends(c->model)) {
-        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
-        if (played >= 0) {
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
-        }
-        link->words = words;
-        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
-    } else if (played >= 0) {
-        specdec__link_reply(link, empty);
-    }
-    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
-}
-
-/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
-   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
-static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
-{
-    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
-    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    specdec__wire_reader in;
-    int sane = 1;
-
-    in.at = order + 4;
-    in.left = (int)(head >> 8);
-    in.bad = 0;
-    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
-        return 0;
-    at += 1 + in.left;
-    if (kind == SPECDEC__WIRE_PLAY) {
-        *played = at - 1 - in.left;
-        sane = at == words && specdec__obey_play(link, &in, rows, empty);
-    } else if (kind == SPECDEC__WIRE_END) {
-        link->ended = 1;
-    } else {
-        sane = specdec__obey_news(link, (int)kind, &in);
-    }
-    return sane ? 1 + (int)(head >> 8) : 0;
-}
-
-/* Obeys all orders of a message, and passes it on. */
-static void specdec__link_obey(specdec__link *link)
-{
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
-    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
-    int played = -1, empty = 0;
-
-    for (; took && at < words; at += took)
-        took = specdec__link_obey_order(link, at, words, &played, &empty);
-    if (!took || (rows && played < 0))
-        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
-                               "orders that make no sense");
-    else
-        specdec__link_pass(link, played, empty);
-}
-
-/* Obeys the rank before this one until that is told to end, or until something fails. */
-static specdec_result specdec__link_serve(specdec__link *link)
-{
-    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
-    double start;
-
-    while (!link->ended) {
-        specdec__link_poll(link);
-        if (link->failed.code)
-            return link->failed.code;
-        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
-            if (!link->failed.code)
-                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-            continue;
-        }
-        start = specdec__os_seconds();
-        specdec__link_obey(link);
-        link->working += specdec__os_seconds() - start;
-    }
-    return SPECDEC_DONE;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/guesses: draft tokens of a rank that drafts, as rank 0 keeps them.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* Sends an order to the draft rank: (view, epoch, words...). */
-static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
-{
-    unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
-    unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
-    int i;
-
-    if (link->failed.code || link->lost)
-        return;
-    memset(message, 0, 4 * SPECDEC__WIRE_HEAD);
-    specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
-    specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->guessed[view].epoch);
-    for (i = 0; i < count; i++)
-        specdec__wire_put(to, 3 + i, words[i]);
-    specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
-}
-
-/* Tells the draft rank what it does not know of a text's first count tokens. */
-static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
-{
-    specdec__guessed *known = &link->guessed[view];
-    uint32_t words[1 + SPECDEC__WIRE_TOKENS];
-    int i;
-
-    while (!link->lost && (known->told < count || known->news)) {
-        const int n = specdec__max_int(specdec__min_int(count - known->told, SPECDEC__WIRE_TOKENS), 0);
-
-        words[0] = (uint32_t)known->told;
-        for (i = 0; i < n; i++)
-            words[1 + i] = (uint32_t)text[known->told + i];
-        known->told += n;
-        known->told_at = specdec__os_seconds();
-        known->news = 0;
-        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
-    }
-}
-
-/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
-static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
-{
-    specdec__guessed *known = &link->guessed[view];
-
-    if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
-        return;
-    memcpy(known->sampling, sampling, sizeof known->sampling);
-    known->epoch++;
-    known->count = 0;
-    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
-}
-
-/* Only the first length tokens of a text stay what they are. */
-static void specdec__guess_cut(specdec__link *link, int view, int length)
-{
-    specdec__guessed *known = &link->guessed[view];
-
-    if (known->told <= length)
-        return;
-    known->told = length;
-    known->epoch++;
-    known->count = 0;
-    known->news = 1;
-    if (!length)
-        specdec__guess_tell(link, view, NULL, 0);
-}
-
-/* A text, of which nothing is known, begins with the first length tokens of another one. */
-static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
-{
-    specdec__guessed *known = &link->guessed[view];
-    uint32_t words[2];
-
-    words[0] = (uint32_t)other;
-    words[1] = (uint32_t)specdec__min_int(length, link->guessed[other].told);
-    known->told = (int)words[1];
-    known->epoch++;
-    known->count = known->news = 0;
-    specdec__guess_tell(link, other, NULL, 0);
-    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
-}
-
-/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
-   another way. */
-static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
-{
-    specdec__guessed *known = &link->guessed[view];
-    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
-    uint32_t i;
-
-    if (!guess && known->count)
-        specdec__guess_forget(known);
-    for (; guess && known->count && known->count < count; guess = child) {
-        if (!guess->count)
-            return NULL;
-        for (i = 0, child = NULL; i < guess->count && !child; i++) {
-            child = specdec__guess_at(link, guess->first + i);
-            if (!child)
-                specdec__guess_forget(known);
-            child = child && child->token == text[known->count] ? child : NULL;
-        }
-        known->count = child ? known->count + 1 : 0;
-        known->root = child ? child->number : 0;
-    }
-    return guess && known->count == count ? guess : NULL;
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>cluster/meet: ranks find each other, compare their files and part.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; who has which layers. */
-static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
-                                          const specdec_cluster *cluster)
-{
-    const specdec__bytes file = c->model->gguf.file;
-    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
-    const size_t step = (file.size - head) / 256 + 1;
-    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
-    unsigned char numbers[6 * 4];
-    size_t at;
-    int i;
-
-    for (at = head; at < file.size; at += step)
-        hash = specdec__hash(hash, file.data + at, 1);
-    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
-    specdec__wire_put(numbers, 1, (uint32_t)room->views);
-    specdec__wire_put(numbers, 2, (uint32_t)room->length);
-    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
-    specdec__wire_put(numbers, 4, (uint32_t)room->most);
-    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
-    hash = specdec__hash(hash, numbers, sizeof numbers);
-    for (i = 0; i < cluster->ranks; i++) {
-        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
-        hash = specdec__hash(hash, numbers, 4);
-    }
-    return hash;
-}
-
-/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
-   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
-static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
-{
-    unsigned char numbers[2 * 4];
-    uint64_t hash;
-    uint32_t id, most = 1;
-
-    specdec__wire_put(numbers, 0, (uint32_t)texts);
-    specdec__wire_put(numbers, 1, (uint32_t)length);
-    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
-    while (most <= vocab->count / 2)
-        most *= 2;
-    for (id = 0; id < most && id < vocab->count; id++) {
-        const specdec__bytes text = specdec__vocab_text(vocab, id);
-
-        hash = specdec__hash(hash, text.data, text.size);
-    }
-    return hash;
-}
-
-/* Takes what rank 0 needs to know of a draft rank. */
-static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
-{
-    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
-    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
-    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
-
-    if (!link)
-        return;
-    link->guessed = guessed;
-    link->guesses = guesses;
-    link->guess_count = count;
-}
-
-/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
-static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
-                                         specdec__arena *arena)
-{
-    const int most_words = 2 * (8 + 3 * room->most) + 256;
-    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
-    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
-    specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
-    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
-    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
-    unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
-    const int drafter = specdec__model_drafter(cluster);
-
-    if (!cluster->rank && drafter)
-        specdec__link_take_guesses(link, room, arena);
-    if (!arena->base || arena->used == SIZE_MAX)
-        return NULL;
-    link->drafter = drafter;
-    link->cluster = *cluster;
-    link->context = c;
-    link->views = views;
-    link->cancels = cancels;
-    link->view_count = room->views;
-    link->length = room->length;
-    link->in = in;
-    link->out = out;
-    link->room = bytes;
-    link->most_words = most_words;
-    link->fingerprint = specdec__link_fingerprint(c, room, cluster);
-    c->link = link;
-    c->between = specdec__link_between;
-    if (!cluster->rank && specdec__link_last(link)) {
-        c->elsewhere = specdec__link_run;
-        c->kv.tell = specdec__link_tell;
-        c->kv.listener = link;
-    }
-    return link;
-}
-
-/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
-static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
-{
-    const int others = link->cluster.ranks - 1;
-
-    link->loaded = 1;
-    link->layer = 0;
-    if (specdec__link_rank(link)) {
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
-    } else {
-        while (link->ready < others && !link->failed.code) {
-            specdec__link_poll(link);
-            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
-                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
-        }
-        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
-            specdec__link_give_up(link);
-        specdec__link_alive_all(link);
-        link->met = 1;
-    }
-    return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
-}
-
-/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
-static void specdec__link_end(specdec__link *link)
-{
-    if (link->failed.code || link->ended)
-        return;
-    if (specdec__link_rank(link)) {
-        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
-        specdec__link_give_up(link);
-    } else {
-        if (link->drafter)
-            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
-        if (specdec__link_last(link))
-            specdec__link_order(link, SPECDEC__WIRE_END, 0);
-        specdec__link_flush(link, 0);
-    }
-    link->ended = 1;
-}
-
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -31708,6 +31140,7 @@ static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
+    const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
     specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
@@ -31718,17 +31151,24 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
         for (n = 1; i + n < count && a[i + n] == a[i] + n && b[i + n] == b[i] + n &&
              a[i + n] / SPECDEC__KEYS == page && b[i + n] / SPECDEC__KEYS == page_to; n++)
             continue;
-        specdec__kv_copy_run(kv, specdec__kv_keys(kv, SPECDEC__WHOLE, page, layer, head), a[i] % SPECDEC__KEYS,
-                             specdec__kv_keys(own, SPECDEC__WHOLE, page_to, layer, head), b[i] % SPECDEC__KEYS, n);
+        specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, page, head), a[i] % SPECDEC__KEYS,
+                             specdec__kv_keys(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
     }
+}
+
+/* How many dimensions of keys of so many are looked at; 0: all of them, as they are tiles. */
+static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
+{
+    return r->few ? specdec__max_int(dim / 4, 16) : 0;
 }
 
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
    first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
    arXiv 2312.04985) for a quarter of the reads. */
-static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread, int head)
+static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
+                                         const specdec__layer *layer, int head)
 {
-    const int group = c->model->heads / c->model->kv_heads, dim = c->kv.dim;
+    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_keys(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
     float *sizes = c->scratch[thread].out;
     int q, d;
@@ -31737,12 +31177,15 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_greedy(c->kernels, sizes, dim, r->few, r->largest + (size_t)thread * (size_t)r->few);
+    specdec__sample_greedy(c->kernels, sizes, dim, specdec__retrieve_few(r, dim),
+                           r->largest + (size_t)thread * (size_t)r->few);
 }
 
 /* What up to four queries of row 0 attend to, while their softmax is under way. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
+    const specdec__layer *layer;
+    int few;            /* dimensions */
     const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
     float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
     int query, count;   /* the first of them, and how many */
@@ -31750,13 +31193,12 @@ typedef struct specdec__attending {
 } specdec__attending;
 
 /* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
-static void specdec__retrieve_few(const specdec__context *c, const specdec__attending *t, const specdec__retrieval *r,
-                                  const unsigned char *keys)
+static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
 
-    for (i = 0; i < r->few; i++) {
+    for (i = 0; i < t->few; i++) {
         const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
         float *to = t->scratch->keys + i * SPECDEC__KEYS;
 
@@ -31765,7 +31207,7 @@ static void specdec__retrieve_few(const specdec__context *c, const specdec__atte
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+    c->kernels->scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
                        t->scratch->scores);
 }
 
@@ -31776,11 +31218,11 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
-    if (r->few)
-        specdec__retrieve_few(c, t, r, keys);
+    if (t->few)
+        specdec__retrieve_by_few(c, t, keys);
     else
-        specdec__forward_tile_scores(c, t->scratch, keys, SPECDEC__KEYS,
-                                     specdec__forward_column(c, 0, t->query), t->count);
+        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_keys(c, t->layer)->dim, SPECDEC__KEYS,
+                                     specdec__forward_column(c, t->layer, 0, t->query), t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
             weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
@@ -31802,7 +31244,8 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
-    const int group = c->model->heads / c->model->kv_heads;
+    const specdec__kv_layer *keys = &r->target->kv.layer[layer->index];
+    const int group = layer->shape.heads / layer->shape.kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     const size_t row = (size_t)r->candidates * sizeof *scores;
     specdec__attending t;
@@ -31810,23 +31253,23 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
 
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
+    t.layer = layer;
+    t.few = specdec__retrieve_few(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_dimensions(c, r, thread, head);
+    specdec__retrieve_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
         memset(t.chunks, 0, 4 * row);
         for (q = 0; q < t.count; q++) {
             t.highest[q] = SPECDEC__NO_SCORE;
-            for (i = 0; i < r->few; i++)
-                t.scratch->queries[q * r->few + i] =
-                    c->rotated[(t.query + q) * c->kv.dim + t.largest[i].token];
+            for (i = 0; i < t.few; i++)
+                t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
             specdec__retrieve_segment(c, &t, r, &s->at[i],
-                                      specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, s->at[i].page, layer->place,
-                                                       head));
+                                      specdec__kv_keys(&r->target->kv, keys, s->at[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -31842,20 +31285,22 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
     specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were. */
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were.
+   Layers that read another one's keys see the chunks of that one. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
     specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
+    const int heads = specdec__context_keys(c, layer)->owns ? layer->shape.kv_heads : 0;
     int head, end = 0, i;
 
-    while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
+    while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
             specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
-                specdec__retrieve_copy(r, layer->place, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
 }
 
@@ -31930,8 +31375,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     n = committed - t->from - t->exact;
     if (!specdec__retrieve_room(r, &t->view, n))
         return 0;
-    for (layer = 0; layer < r->context.kv.span[SPECDEC__WHOLE].layers; layer++)
-        for (head = 0; head < r->context.kv.kv_heads; head++)
+    for (layer = 0; layer < r->context.kv.layers; layer++)
+        for (head = 0; r->context.kv.layer[layer].owns && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
                 specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
@@ -32083,8 +31528,6 @@ typedef struct specdec__drafter_kind {
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
     /* From now on it runs on so many threads of this pool, or fewer. Or: always on the engine's. */
     void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* Drafts instead of this kind where another rank of the cluster has its model. Or: none can. */
-    const struct specdec__drafter_kind *afar;
     /* Text number `at` has count tokens, and a step is made up that may write behind them. Or: it looks when asked. */
     void (*look)(specdec__drafter *drafter, int at, const int32_t *text, int count, const specdec_sampling *sampling);
     /* Whether it knows by now what may follow a candidate. Or: it always finds out. */
@@ -32597,245 +32040,6 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/draft_remote: a draft model on another rank.
- *
- *
- * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
- * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
- * for a part of a step.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-typedef struct specdec__draft_afar {
-    const specdec__context *target; /* whose link remembers what has come */
-    int vocab;                      /* of the target: other tokens are not proposed */
-    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
-    int capacity;
-    double until;                   /* by the clock: guesses are waited for; 0: they are not */
-} specdec__draft_afar;
-
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
-
-static specdec__link *specdec__draft_afar_link(const specdec__drafter *d)
-{
-    return (specdec__link *)((const specdec__draft_afar *)d->state)->target->link;
-}
-
-static uint32_t *specdec__draft_afar_numbers(const specdec__drafter *d, const specdec__proposal *p)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-
-    return m->numbers + (size_t)p->at * (size_t)m->capacity;
-}
-
-/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_afar_guess(const specdec__drafter *d, const specdec__proposal *p,
-                                                       int candidate)
-{
-    specdec__link *link = specdec__draft_afar_link(d);
-    const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_afar_numbers(d, p)[candidate])
-                  : specdec__guess_root(link, p->at, p->text, p->count);
-
-    return guess && guess->count ? guess : NULL;
-}
-
-static int specdec__draft_afar_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
-{
-    return specdec__draft_afar_guess(d, p, candidate) != NULL;
-}
-
-/* After the usual time; when twice that is over, nothing is awaited any more. */
-static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__proposal *p)
-{
-    const specdec__link *link = specdec__draft_afar_link(d);
-    const int goes_on = specdec__draft_afar_knows(d, p, 0);
-    const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
-    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
-
-    return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
-}
-
-/* Before guesses behind the root are looked up: how long they are waited for. */
-static void specdec__draft_afar_begin(specdec__drafter *d, const specdec__proposal *p)
-{
-    specdec__draft_afar *m = (specdec__draft_afar *)d->state;
-    const specdec__link *link = specdec__draft_afar_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
-
-    m->until = specdec__draft_afar_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
-}
-
-/* Waits until it is known what may follow a candidate, if that is to be waited for. */
-static void specdec__draft_afar_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-    specdec__link *link = specdec__draft_afar_link(d);
-    double left;
-
-    while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
-        specdec__link_wait(link, left);
-        specdec__link_poll(link);
-    }
-}
-
-/* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_afar_child(const specdec__drafter *d, const specdec__guess *guess, int rank)
-{
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-    const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_afar_link(d), guess->first + (uint32_t)rank - 1) : NULL;
-
-    return child && child->token < m->vocab ? child : NULL;
-}
-
-/* Guesses become the tokens of a tree whose shape is given. */
-static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
-{
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
-    int i;
-
-    (void)error;
-    specdec__draft_afar_begin(d, p);
-    for (i = 1; i < p->tree.n; i++) {
-        const int above = p->tree.parents[i];
-        const specdec__guess *parent, *child;
-
-        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_afar_await(d, p, above);
-        parent = specdec__draft_afar_guess(d, p, above);
-        child = parent ? specdec__draft_afar_child(d, parent, p->tree.ranks[i]) : NULL;
-
-        numbers[i] = child ? child->number : 0;
-        p->tokens[i] = child ? child->token : -1;
-    }
-    return SPECDEC_OK;
-}
-
-/* Appends what has come behind a candidate. */
-static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
-{
-    const specdec__guess *guess = specdec__draft_afar_guess(d, p, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
-    int i;
-
-    p->extended[candidate] = guess != NULL;
-    for (i = 1; guess && i <= most && (child = specdec__draft_afar_child(d, guess, i)) != NULL; i++) {
-        const int at = p->tree.n++;
-
-        specdec__tree_put(&p->tree, at, candidate, i);
-        p->tokens[at] = child->token;
-        p->depth[at] = p->depth[candidate] + 1;
-        p->share[at] = (float)child->share / 255.0f;
-        p->extended[at] = 0;
-        specdec__draft_afar_numbers(d, p)[at] = child->number;
-    }
-}
-
-static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__proposal *p, int count,
-                                                 specdec_error *error)
-{
-    int i, best = 0;
-
-    (void)error;
-    for (i = 1; i < count; i++)
-        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
-    if (!p->chosen[0])
-        specdec__draft_afar_begin(d, p);
-    specdec__draft_afar_await(d, p, p->chosen[best]);
-    for (i = 0; i < count; i++)
-        specdec__draft_afar_offer(d, p, p->chosen[i]);
-    return SPECDEC_OK;
-}
-
-static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, int root)
-{
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
-    const int known = p->tree.n;
-    int i;
-
-    specdec__draft_reroot(p, root);
-    for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    for (p->ran = 0, i = 1; i < p->tree.n; i++)
-        p->ran += p->extended[i];
-}
-
-static void specdec__draft_afar_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
-{
-    (void)text;
-    specdec__guess_cut(specdec__draft_afar_link(d), at, length);
-}
-
-static void specdec__draft_afar_share(specdec__drafter *d, int at, int of, int length)
-{
-    specdec__guess_branch(specdec__draft_afar_link(d), at, of, length);
-}
-
-/* That other rank's time. */
-static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    (void)d;
-    (void)target;
-    return 0;
-}
-
-/* It was told. */
-static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int count)
-{
-    (void)d;
-    (void)at;
-    (void)count;
-    return 0;
-}
-
-static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t *text, int count,
-                                     const specdec_sampling *s)
-{
-    specdec__link *link = specdec__draft_afar_link(d);
-    uint32_t words[SPECDEC__GUESS_SAMPLING];
-
-    words[0] = specdec__bits_from_float(s->temperature);
-    words[1] = (uint32_t)s->top_k;
-    words[2] = specdec__bits_from_float(s->top_p);
-    words[3] = specdec__bits_from_float(s->min_p);
-    words[4] = specdec__bits_from_float(s->repetition_penalty);
-    words[5] = (uint32_t)s->repetition_window;
-    words[6] = (uint32_t)s->seed;
-    words[7] = (uint32_t)(s->seed >> 32);
-    specdec__guess_choose(link, at, words);
-    specdec__guess_tell(link, at, text, count);
-}
-
-static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specdec__draft_setup *setup,
-                                               specdec__arena *arena, specdec_error *error)
-{
-    specdec__draft_afar *m = SPECDEC__TAKE(arena, specdec__draft_afar, 1);
-    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
-
-    (void)error;
-    d->state = m;
-    if (!m)
-        return SPECDEC_OK;
-    m->target = setup->target;
-    m->vocab = setup->target->model->vocab_size;
-    m->numbers = numbers;
-    m->capacity = setup->capacity;
-    return SPECDEC_OK;
-}
-
-static const specdec__drafter_kind specdec__draft_afar_kind = {
-    0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
-    specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
-    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
  * >>speculation/draft_model: the draft model.
  * ================================================================================================================== */
 
@@ -33069,7 +32273,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, SPECDEC__CLUSTER ? &specdec__draft_afar_kind : NULL, NULL,
+    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED
@@ -33487,13 +32691,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -33578,7 +32782,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -33783,7 +32987,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->kv.span[SPECDEC__WINDOW].layers)
+    if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
@@ -33801,7 +33005,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -34747,13 +33951,9 @@ static int specdec__stream_common(const specdec *t, const int32_t *tokens, int m
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/engine: what an engine holds.
+ * >>schedule/lane: where an engine's runs are made: drafting beside the target, a target that takes several runs at
+ *     once, and the table by which other machines are reached.
  * ================================================================================================================== */
-
-#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
-#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
-
-enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
 
 #define SPECDEC__AHEAD_RUN 4 /* candidates that are extended together */
 #define SPECDEC__AHEAD_CUTOFF 0.02f  /* what is less probable is not gone on from: */
@@ -34764,12 +33964,6 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__AHEAD_FIRST 256     /* steps of the way taken for the better before the other is tried, at first */
 #define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
 #define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
-
-#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
-#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
-#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
-#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
-#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
 
 /* What is seen of a way to make steps. */
 typedef struct specdec__ahead_seen {
@@ -34819,9 +34013,6 @@ typedef struct specdec__ahead {
 #define SPECDEC__PIPE_ALIVE (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that somebody wants, at most */
 #define SPECDEC__PIPE_CUTOFF 0.01f /* what is less probable is not sent */
 #define SPECDEC__PIPE_WAIT 0.5    /* of the time between two runs: so long one waits for what the oldest one says */
-
-#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
-#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
 
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
@@ -34892,29 +34083,40 @@ typedef struct specdec__pipe {
     double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
 } specdec__pipe;
 
-/* The lane of a target whose layers lie on several ranks. */
-typedef struct specdec__ranks {
-    specdec__pipe pipe;
-    specdec__stage stage; /* that of rank 0 */
-    specdec__link *link;
-    specdec_error error;  /* of a run that did not get beyond it */
-} specdec__ranks;
+struct specdec__engine;
 
-/* What a rank that only drafts knows of a text. */
-typedef struct specdec__guesser_text {
-    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
-    uint32_t epoch;    /* that rank 0 is in */
-    int fresh;         /* the root is one of which rank 0 was not told yet */
-    int full;          /* there was no room for guesses behind so many tokens */
-} specdec__guesser_text;
+/* How an engine reaches the other machines on which its target, or its draft model, lies: all that the rest of the
+   library knows of a cluster. An engine that is alone has none. */
+typedef struct specdec__remote {
+    int drafts;         /* this rank has the draft model alone, in the target's place */
+    /* Leaves a model the layers that this rank has. */
+    specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
+    /* The kind that drafts instead of one whose model may lie on another rank. */
+    const specdec__drafter_kind *(*drafter)(const specdec_config *config, const specdec__drafter_kind *kind);
+    /* Takes what this rank needs, once the engine is laid out, from an arena, which may only count. */
+    void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
+    /* hooks.progress while weights are repacked, of the engine as user_data. */
+    int (*loads)(void *engine, const char *what, int done, int total);
+    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error); /* finds the others */
+    void (*wait)(struct specdec__engine *engine, int *cancel); /* what ends waiting in a step; NULL: nothing */
+    specdec_result (*serve)(specdec *sequence); /* obeys rank 0 to the end; NULL: this is rank 0 */
+    void (*end)(struct specdec__engine *engine);
+} specdec__remote;
 
-/* What a rank has that only drafts. */
-typedef struct specdec__guesser {
-    specdec__guesser_text *texts; /* (texts) */
-    uint32_t number;         /* of the next guess */
-    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
-    int runs;                /* that were made for it since its turn came */
-} specdec__guesser;
+/* =====================================================================================================================
+ * >>engine/engine: what an engine holds.
+ * ================================================================================================================== */
+
+#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
+#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
+
+enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
+
+#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
+#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
+#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
+#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
+#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
 
 /* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
 typedef struct specdec__kept {
@@ -34925,9 +34127,8 @@ typedef struct specdec__kept {
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
-    specdec__link *link;         /* NULL: all of the target is here */
-    specdec__ranks *ranks;       /* the pipe of a cluster's rank 0 */
-    specdec__guesser *guesser;   /* what a rank has that only drafts */
+    const specdec__remote *remote; /* NULL: all is here */
+    struct specdec__link *link;  /* what that works on */
     int nobody;                  /* the cancel flag of a run for several texts */
     specdec__kernels *kernels;
     specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
@@ -35016,73 +34217,11 @@ SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) &
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether this is a rank that only drafts. */
-static int specdec__engine_guesses(const specdec_config *c)
-{
-    return SPECDEC__CLUSTER && c->cluster && c->cluster->rank && c->cluster->rank == specdec__model_drafter(c->cluster);
-}
-
-/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
-   the target, of which it has nothing. */
-static specdec_result specdec__engine_guesser(specdec_config *c, specdec_error *error)
-{
-    if (!specdec__source_given(&c->draft))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
-                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
-    c->target = c->draft;
-    c->drafting = SPECDEC_DRAFT_MODEL;
-    c->rule = SPECDEC_RULE_COUPLED;
-    c->policy = SPECDEC_POLICY_DYNAMIC;
-    c->async = c->logprobs = 0;
-    memset(&c->heads, 0, sizeof c->heads);
-    return SPECDEC_OK;
-}
-
-/* What goes together with a rank that only drafts. */
-static specdec_result specdec__engine_afar(const specdec_config *c, specdec_error *error)
-{
-    if (!SPECDEC__OS_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
-    if (c->rule != SPECDEC_RULE_COUPLED)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
-                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
-    return SPECDEC_OK;
-}
-
-/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
-static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *error)
-{
-    const specdec_cluster *cluster = c->cluster;
-    specdec_result result;
-
-    if (!SPECDEC__CLUSTER)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
-        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
-                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
-    if (specdec__model_drafter(cluster) && (result = specdec__engine_afar(c, error)) != SPECDEC_OK)
-        return result;
-    if (specdec__engine_guesses(c))
-        return specdec__engine_guesser(c, error);
-    if (c->target.model || c->target.copy)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
-                             "each rank opens its part of it");
-    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
-                             "in a cluster");
-    if (cluster->rank) {
-        c->drafting = SPECDEC_DRAFT_OFF;
-        memset(&c->draft, 0, sizeof c->draft);
-        memset(&c->heads, 0, sizeof c->heads);
-    }
-    if (cluster->ranks == 1) /* has all layers */
-        c->cluster = NULL;
-    return SPECDEC_OK;
-}
-
 /* Whether the target verifies on other machines, too: then it does so while this one drafts. */
-static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
+
+/* Whether this rank has the draft model alone. */
+static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
 
 /* Where the model of a kind of drafter comes from; NULL: it needs none. */
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
@@ -35091,12 +34230,11 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
 }
 
 /* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec_config *c, int drafting)
+static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
-    const int afar = specdec__in_cluster(c) && !c->cluster->rank && specdec__model_drafter(c->cluster);
 
-    return kind && kind->afar && afar ? kind->afar : kind;
+    return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
 /* Whether a source that a kind of drafter cannot do without is there. */
@@ -35108,9 +34246,10 @@ static int specdec__engine_given(const specdec_config *c, const specdec__drafter
 }
 
 /* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
-static int specdec__engine_wants(const specdec_config *c, int drafting)
+static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
-    const specdec__drafter_kind *kind = specdec__engine_kind(c, drafting);
+    const specdec_config *c = &e->config;
+    const specdec__drafter_kind *kind = specdec__engine_kind(e, drafting);
     int value = 1;
 
     if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
@@ -35122,19 +34261,21 @@ static int specdec__engine_wants(const specdec_config *c, int drafting)
 
 /* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
    alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
-static int specdec__engine_tree_size(const specdec_config *c)
+static int specdec__engine_tree_size(const specdec__engine *e)
 {
+    const specdec_config *c = &e->config;
     const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
-    int i, drafters = specdec__in_cluster(c); /* whose ranks are not checked yet: nothing is asked of them here */
+    int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
-        drafters += specdec__engine_wants(c, i);
+        drafters += specdec__engine_wants(e, i);
     return alone ? alone->size : drafters ? 32 : 1;
 }
 
 /* Fills in the defaults and refuses what is out of range. */
-static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
+static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
 {
+    specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
     const specdec__drafter_kind *alone;
 
@@ -35159,17 +34300,19 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(c);
+    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
-    return c->cluster ? specdec__engine_cluster(c, error) : SPECDEC_OK;
+    return SPECDEC_OK;
 }
 
 /* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
+    specdec__model_cut cut = {NULL, NULL};
+
     *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
@@ -35178,8 +34321,10 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(e->own[e->own_count++], source, 0, out == &e->target_model && !specdec__engine_guesses(
-                               &e->config) ? e->config.cluster : NULL, arena, error);
+    if (SPECDEC__PIPE && e->remote && out == &e->target_model)
+        cut.cut = e->remote->cut;
+    cut.cluster = e->config.cluster;
+    return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
@@ -35195,6 +34340,12 @@ static int specdec__engine_grows(const specdec_config *c)
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
+}
+
+/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+static int specdec__engine_fixed(const specdec__engine *e)
+{
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
@@ -35352,7 +34503,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     memset(&setup, 0, sizeof setup);
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
-    if (specdec__engine_guesses(&e->config))
+    if (specdec__engine_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
         if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
@@ -35361,7 +34512,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
-    if (SPECDEC__CLUSTER && e->config.cluster && d->model && d->model->reads.count)
+    if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
     if (d->model)
@@ -35393,9 +34544,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        const specdec__drafter_kind *kind = specdec__engine_kind(c, i);
+        const specdec__drafter_kind *kind = specdec__engine_kind(e, i);
 
-        if (!specdec__engine_wants(c, i))
+        if (!specdec__engine_wants(e, i))
             continue;
         if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
@@ -35432,7 +34583,7 @@ static void specdec__engine_room(specdec__engine *e)
     specdec__room *room = &e->room;
 
     room->views = c->texts;
-    room->length = c->context ? c->context : specdec__engine_guesses(c) ? 4096 : specdec__min_int(
+    room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
@@ -35446,7 +34597,7 @@ static specdec__room specdec__engine_own(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0};
 
-    return specdec__engine_guesses(&e->config) ? none : e->room;
+    return specdec__engine_drafts(e) ? none : e->room;
 }
 
 /* How many threads lanes need for themselves. */
@@ -35456,62 +34607,6 @@ static int specdec__engine_lane(const specdec_config *c)
 
     return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
-}
-
-/* What a rank needs that only drafts. */
-static void specdec__engine_take_guesser(specdec__engine *e, specdec__arena *arena)
-{
-    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
-    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
-    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
-    int i;
-
-    for (i = 0; i < e->room.views; i++) {
-        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
-
-        if (texts)
-            texts[i].numbers = numbers;
-    }
-    if (!guesser)
-        return;
-    guesser->texts = texts;
-    guesser->number = 1;
-    e->guesser = guesser;
-}
-
-/* The link of a rank, and the lane of rank 0. */
-static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
-{
-    const specdec_cluster *cluster = e->config.cluster;
-    const int guesses = specdec__engine_guesses(&e->config);
-    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
-    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
-    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
-    int i;
-
-    if (guesses)
-        specdec__engine_take_guesser(e, arena);
-    if (!link || arena->used == SIZE_MAX)
-        return;
-    link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
-                                                              e->config.context);
-    link->fingerprint = guesses ? link->draft_fingerprint : link->fingerprint;
-    if (guesses) {
-        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
-        specdec__draft_model_context(&e->drafters[0])->between = specdec__link_between;
-    }
-    for (i = 0; i < e->room.views; i++) {
-        link->views[i] = &e->texts[i].view;
-        link->cancels[i] = &e->texts[i].cancel;
-    }
-    e->link = link;
-    e->ranks = ranks;
-    ranks->link = link;
-    ranks->stage.context = &e->target;
-    ranks->pipe.node = node;
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
 }
 
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
@@ -35540,13 +34635,13 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
-    if (!specdec__in_cluster(c) || !c->cluster->rank)
+    if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);
-    if (specdec__in_cluster(c))
-        specdec__engine_link(e, arena);
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->lay_out(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
@@ -35569,16 +34664,6 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* hooks.progress of an engine in a cluster: the other ranks hear that it goes on. */
-static int specdec__engine_loads(void *user_data, const char *what, int done, int total)
-{
-    const specdec__engine *e = (const specdec__engine *)user_data;
-    const specdec_hooks *hooks = &e->config.hooks;
-
-    specdec__link_load(e->link);
-    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
-}
-
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -35586,8 +34671,8 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     specdec_result r = SPECDEC_OK;
     int i;
 
-    if (SPECDEC__CLUSTER && e->link) {
-        hooks.progress = specdec__engine_loads;
+    if (SPECDEC__PIPE && e->remote) {
+        hooks.progress = e->remote->loads;
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
@@ -35605,193 +34690,7 @@ static void specdec__engine_close(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/measure: what steps cost, measured at the beginning; chat format and fork tokens.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
-static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
-{
-    specdec *t = &e->texts[0];
-    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
-    specdec__proposal *p;
-    specdec_result result;
-
-    if (!d) {
-        result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_unreserve(&t->view, &e->target.kv);
-        return result;
-    }
-    p = &d->proposals[t->at];
-    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
-    p->depth[1] = 1;
-    result = d->kind->fill(d, p, NULL);
-    if (d->kind->truncate)
-        d->kind->truncate(d, t->at, t->tokens, 0);
-    return result;
-}
-
-/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
-   once the clock has passed `end`. 0 when it fails. */
-static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
-{
-    double least = 0;
-    int i;
-
-    for (i = 0; i < n; i++) {
-        e->target.tokens[i] = 0;
-        e->target.parents[i] = i - 1;
-    }
-    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
-        double start = specdec__os_seconds(), seconds;
-
-        if (specdec__engine_try(e, d, n))
-            break;
-        seconds = specdec__os_seconds() - start;
-        least = i && least < seconds ? least : seconds;
-    }
-    return least;
-}
-
-/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
-static int specdec__engine_fixed(const specdec__engine *e)
-{
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
-}
-
-/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
-static void specdec__engine_trial(specdec__engine *e)
-{
-    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
-    size_t bytes = e->target_model->weight_bytes;
-    double seconds;
-    int i, n;
-
-    for (i = 0; i < e->drafter_count; i++)
-        bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
-        return;
-    for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune->drafters[i].level, seconds);
-    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
-            specdec__tune_step(e->tune, n, seconds, 0);
-}
-
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
-   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
-   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
-   on it. */
-static void specdec__engine_measure(specdec__engine *e)
-{
-    const specdec__model *m = e->target_model;
-    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
-    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
-    const int columns = e->target.columns.n;
-    specdec__slices slices;
-    int i, better;
-
-    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
-        !m->layer->matrix[SPECDEC__UP].tiles)
-        return;
-    slices.context = &e->target;
-    e->target.columns.n = 1;
-    e->target.columns.values = e->target.h;
-    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
-        slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.at = i / m->layers;
-        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
-        e->kernels->reading = i % 2 ? other : usual;
-        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
-        now = specdec__os_seconds();
-        least = now - last < least ? now - last : least;
-        sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
-    }
-    e->target.columns.n = columns;
-    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
-    e->kernels->reading = better ? other : usual;
-    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
-                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
-}
-
-/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
-   otherwise. */
-static void specdec__engine_tell_chat(const specdec__engine *e)
-{
-    const specdec_hooks *hooks = &e->config.hooks;
-    const specdec__chat *chat = &e->chat;
-    const specdec__vocab *v = &e->target_model->vocab;
-    specdec_error words;
-    int i, type;
-    int32_t id;
-
-    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
-        return;
-    if (!chat->format) {
-        specdec__chat_unknown(chat, &words);
-        specdec__tell(hooks, "%s", words.text);
-        return;
-    }
-    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
-                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
-                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
-                  chat->system.size);
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
-        id = specdec__vocab_named(v, chat->format->tokens[i]);
-        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
-        if (type != SPECDEC__TOKEN_CONTROL)
-            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
-                          chat->format->tokens[i], type);
-    }
-}
-
-/* Finds the tokens by which texts fork. */
-static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
-{
-    const specdec__vocab *vocab = &e->target_model->vocab;
-    const char *fork = e->config.fork_token, *child = e->config.child_token;
-    const int named = fork && *fork;
-
-    e->fork_token = e->child_token = -1;
-    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
-        return SPECDEC_OK;
-    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
-    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
-    if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
-        return SPECDEC_OK;
-    e->fork_token = e->child_token = -1;
-    return named ? specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no two tokens \"%s\" and \"%s\" in the vocabulary",
-                                 fork, child ? child : "[Child]")
-                 : SPECDEC_OK;
-}
-
-/* Tells the log what the engine is made of. */
-static void specdec__engine_tell(const specdec__engine *e)
-{
-    const specdec_hooks *hooks = &e->config.hooks;
-    const specdec__model *m = e->target_model;
-    int i;
-
-    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
-                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
-    specdec__vocab_tell(&m->vocab, hooks);
-    if (e->room.length > m->context)
-        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
-    for (i = 0; i < e->drafter_count; i++)
-        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
-                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
-                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
-    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
-                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>engine/sequences: sequences opened, shared, forked and released.
+ * >>schedule/stop: what is under way on lanes is ended.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -35833,18 +34732,6 @@ static void specdec__pipe_drain(const specdec__engine *e)
     pipe->text = NULL;
 }
 
-/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
-static void specdec__engine_reroot(specdec *t, int count)
-{
-    specdec__engine *e = t->engine;
-
-    specdec__pipe_drain(e);
-    specdec__view_truncate(&t->view, &e->target.kv,
-                           specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
-    if (e->row_of == t)
-        e->row_of = NULL;
-}
-
 /* Whether a drafter, this one if d is not NULL, goes on while the target makes the step under way. */
 static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
 {
@@ -35874,6 +34761,26 @@ static void specdec__ahead_forget(specdec *t, int count)
     a->drafter->proposals[t->at].stays = 0;
     if (a->text == t)
         a->copied = specdec__min_int(a->copied, count);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/sequences: sequences opened, shared, forked and released.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+static void specdec__engine_reroot(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+
+    specdec__pipe_drain(e);
+    specdec__view_truncate(&t->view, &e->target.kv,
+                           specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
+    if (e->row_of == t)
+        e->row_of = NULL;
 }
 
 /* Forgets all that was computed for tokens behind the first count. The text itself stays. */
@@ -36173,147 +35080,182 @@ static void specdec__engine_bear(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/runs: several runs on their way, on this machine or over ranks.
+ * >>engine/start: an engine begins: what steps cost is measured, chat format and fork tokens are found.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: FULL, CANCELLED. */
-SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
-                                                            int cancelled, specdec_error *error)
+/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
+static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
 {
-    specdec__context *c = stage->context;
-    const int end = order->first + order->n;
-    specdec__batch batch;
-
-    if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_unreserve(stage->view, &c->kv);
-        stage->failed = 0;
-        return SPECDEC_OK;
-    }
-    if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
-        return SPECDEC_OK;
-    }
-    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
-    if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
-    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
-    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
-    batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
-}
-
-/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
-static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
-{
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-    const double start = specdec__os_seconds();
-    specdec__wire_flight *flight;
+    specdec *t = &e->texts[0];
+    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
+    specdec__proposal *p;
     specdec_result result;
 
-    ranks->stage.view = &pipe->text->view;
-    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
-    link->flying = 1;
-    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
-    link->flying = 0;
-    pipe->full = ranks->stage.failed;
-    if (order->kind != SPECDEC__ORDER_RUN)
+    if (!d) {
+        result = specdec__forward(&e->target, &batch, NULL);
+        specdec__view_unreserve(&t->view, &e->target.kv);
+        return result;
+    }
+    p = &d->proposals[t->at];
+    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec_tree_chains(&p->tree, 1, 1, NULL);
+    p->depth[1] = 1;
+    result = d->kind->fill(d, p, NULL);
+    if (d->kind->truncate)
+        d->kind->truncate(d, t->at, t->tokens, 0);
+    return result;
+}
+
+/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
+   once the clock has passed `end`. 0 when it fails. */
+static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
+{
+    double least = 0;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        e->target.tokens[i] = 0;
+        e->target.parents[i] = i - 1;
+    }
+    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
+        double start = specdec__os_seconds(), seconds;
+
+        if (specdec__engine_try(e, d, n))
+            break;
+        seconds = specdec__os_seconds() - start;
+        least = i && least < seconds ? least : seconds;
+    }
+    return least;
+}
+
+/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
+static void specdec__engine_trial(specdec__engine *e)
+{
+    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
+    size_t bytes = e->target_model->weight_bytes;
+    double seconds;
+    int i, n;
+
+    for (i = 0; i < e->drafter_count; i++)
+        bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
         return;
-    link->own = specdec__os_seconds() - start;
-    if (!result)
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_see(&e->tune->drafters[i].level, seconds);
+    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
+        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
+            specdec__tune_step(e->tune, n, seconds, 0);
+}
+
+/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
+   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
+   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
+   on it. */
+static void specdec__engine_measure(specdec__engine *e)
+{
+    const specdec__model *m = e->target_model;
+    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
+    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
+    const int columns = e->target.columns.n;
+    specdec__slices slices;
+    int i, better;
+
+    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
+        !m->layer->matrix[SPECDEC__UP].tiles)
         return;
-    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
-    memset(flight, 0, sizeof *flight);
-    flight->rows = flight->back = 1;
-    flight->result = result;
+    slices.context = &e->target;
+    e->target.columns.n = 1;
+    e->target.columns.values = e->target.h;
+    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
+        slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
+        slices.at = i / m->layers;
+        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
+        e->kernels->reading = i % 2 ? other : usual;
+        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
+        now = specdec__os_seconds();
+        least = now - last < least ? now - last : least;
+        sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
+    }
+    e->target.columns.n = columns;
+    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
+    e->kernels->reading = better ? other : usual;
+    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
+                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-static int specdec__ranks_state(specdec__ranks *ranks)
+/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
+   otherwise. */
+static void specdec__engine_tell_chat(const specdec__engine *e)
 {
-    specdec__link *link = ranks->link;
-    int state = SPECDEC__PIPE_IDLE;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__chat *chat = &e->chat;
+    const specdec__vocab *v = &e->target_model->vocab;
+    specdec_error words;
+    int i, type;
+    int32_t id;
 
-    while (specdec__link_answer(link))
-        continue;
-    specdec__link_poll(link);
-    if (link->failed.code)
-        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
-    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
-    if (link->flight_count && link->flights[0].back)
-        state |= SPECDEC__PIPE_BACK;
-    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
-        state |= SPECDEC__PIPE_TAKES;
-    return state;
-}
-
-static int specdec__ranks_look(specdec__pipe *pipe, int until)
-{
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-
-    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
-    for (;;) {
-        const int state = specdec__ranks_state(ranks);
-        const double now = specdec__os_seconds();
-        double pause = SPECDEC__WIRE_PAUSE;
-
-        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
-            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
-            return state;
-        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
-            pause = pipe->takes - now;
-        if (pipe->wake > 0 && pipe->wake - now < pause)
-            pause = pipe->wake - now;
-        if (pause > 0)
-            specdec__link_wait(link, pause);
+    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
+        return;
+    if (!chat->format) {
+        specdec__chat_unknown(chat, &words);
+        specdec__tell(hooks, "%s", words.text);
+        return;
+    }
+    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
+                  chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
+                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
+                  chat->system.size);
+    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
+        id = specdec__vocab_named(v, chat->format->tokens[i]);
+        type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
+        if (type != SPECDEC__TOKEN_CONTROL)
+            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
+                          chat->format->tokens[i], type);
     }
 }
 
-/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
-static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
+/* Finds the tokens by which texts fork. */
+static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
 {
-    specdec__ranks *ranks = (specdec__ranks *)pipe;
-    specdec__link *link = ranks->link;
-    specdec_error unsound;
-    specdec_result result;
-    double start, own;
+    const specdec__vocab *vocab = &e->target_model->vocab;
+    const char *fork = e->config.fork_token, *child = e->config.child_token;
+    const int named = fork && *fork;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
-        if (specdec__link_any_cancelled(link)) {
-            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
-            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-        }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-    }
-    if (link->failed.code) {
-        specdec__link_sweep(link);
-        specdec__link_land(link);
-        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    }
-    pipe->longest = link->flights[0].longest;
-    start = specdec__os_seconds();
-    result = specdec__link_take_in(link, &unsound);
-    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
-    pipe->longest = own > pipe->longest ? own : pipe->longest;
-    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
-        return specdec__fail(error, result, "%s", unsound.text);
-    return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
+    e->fork_token = e->child_token = -1;
+    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
+        return SPECDEC_OK;
+    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
+    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
+    if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
+        return SPECDEC_OK;
+    e->fork_token = e->child_token = -1;
+    return named ? specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no two tokens \"%s\" and \"%s\" in the vocabulary",
+                                 fork, child ? child : "[Child]")
+                 : SPECDEC_OK;
 }
 
-static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
+/* Tells the log what the engine is made of. */
+static void specdec__engine_tell(const specdec__engine *e)
 {
-    specdec__link *link = ((specdec__ranks *)pipe)->link;
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__model *m = e->target_model;
+    int i;
 
-    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
+                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_tell(&m->vocab, hooks);
+    if (e->room.length > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
+                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
+                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
-
-static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
-                                                       specdec__ranks_cancel};
 
 /* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
 static void specdec__engine_keep(specdec__engine *e)
@@ -36335,11 +35277,8 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
     specdec__engine_tell_chat(e);
-    if (SPECDEC__CLUSTER && e->link) {
-        e->ranks->pipe.kind = &specdec__ranks_kind;
-        e->pipe = e->link->cluster.rank || !specdec__link_last(e->link) ? NULL : &e->ranks->pipe;
-        result = specdec__link_meet(e->link, &e->config.hooks, error);
-    }
+    if (SPECDEC__PIPE && e->remote)
+        result = e->remote->start(e, error);
     if (!result)
         specdec__engine_trial(e);
     if (!result)
@@ -36394,7 +35333,7 @@ static void specdec__engine_look(specdec *t)
     const specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; SPECDEC__CLUSTER && i < e->drafter_count; i++)
+    for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
         if (e->drafters[i].kind->look)
             e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
@@ -36613,7 +35552,7 @@ static void specdec__engine_unslide(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/plan: which sequences take part in a step, and with how many nodes.
+ * >>schedule/plan: which sequences take part in a step, and with how many nodes.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -36759,7 +35698,7 @@ static void specdec__engine_leave(specdec__engine *e, const specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/speculate: which trees a step verifies.
+ * >>schedule/speculate: which trees a step verifies.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -36968,7 +35907,7 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/ahead: drafting while the target verifies.
+ * >>schedule/ahead: drafting while the target verifies.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -36990,7 +35929,7 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether a candidate can be extended now. */
 static int specdec__ahead_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__CLUSTER || !d->kind->knows || d->kind->knows(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind->knows || d->kind->knows(d, p, candidate);
 }
 
 /* Chooses what is extended next: the likeliest candidate, and up to three that are at least half as likely. None: what
@@ -37336,6 +36275,14 @@ static void specdec__ahead_note(specdec__engine *e, double seconds, double draft
     else
         specdec__ahead_look(a);
 }
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>schedule/trees: drafters are asked, what they propose is merged, and several sequences share the nodes of a step.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 /* Whether asking a drafter costs next to nothing: it is asked at every step, and then says what it promises. */
 static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
@@ -38062,7 +37009,42 @@ static void specdec__engine_begin_answer(specdec *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/pipe_step: the step with several runs on their way.
+ * >>schedule/stage: what a stage of a target does with the runs, and with the commands between them, that come to it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
+   descend from its own, these get their places. Errors: FULL, CANCELLED. */
+SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
+                                                            int cancelled, specdec_error *error)
+{
+    specdec__context *c = stage->context;
+    const int end = order->first + order->n;
+    specdec__batch batch;
+
+    if (order->kind == SPECDEC__ORDER_DROP) {
+        specdec__view_unreserve(stage->view, &c->kv);
+        stage->failed = 0;
+        return SPECDEC_OK;
+    }
+    if (order->kind == SPECDEC__ORDER_KEEP) {
+        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
+        return SPECDEC_OK;
+    }
+    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    if (stage->failed)
+        return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
+    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
+    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
+    batch = specdec__forward_alone(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>schedule/pipe: the step with several runs on their way.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -38470,10 +37452,2146 @@ static int specdec__pipe_step(specdec *t, double start)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * >>schedule/work: one step of an engine, whichever kind.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+
+/* A step of an engine. A text that waits for other machines may be cancelled, whether it takes part or not. */
+static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+{
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->wait(e, t ? &t->cancel : NULL);
+    specdec__pipe_drain(e);
+    if (e->member_count)
+        specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+    if (e->member_count)
+        specdec__engine_run(e, start);
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->wait(e, NULL);
+}
+
+/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
+   has. Errors are those of t; what goes wrong with others they are told by their next call. */
+static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
+{
+    double start = specdec__os_seconds();
+    specdec_result result = SPECDEC_OK;
+
+    if (t && t->from_row && e->row_of == t) {
+        specdec__engine_begin_answer(t);
+        return SPECDEC_OK;
+    }
+    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
+        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
+
+        if (t->from_row || specdec__engine_pending(t) > 0)
+            result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
+        if (result)
+            return result;
+        if (t->from_row) {
+            specdec__engine_begin_answer(t);
+            return SPECDEC_OK;
+        }
+    }
+    specdec__engine_gather(e, t);
+    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
+        specdec__engine_lead(e);
+        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
+            specdec__engine_turn(e, t, start);
+        if (!t && !e->member_count)
+            return SPECDEC_DONE;
+    }
+    if (t) {
+        result = t->failed;
+        t->failed = SPECDEC_OK;
+    }
+    return result;
+}
+
+/* A pending cancellation ends one call. */
+static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+{
+    t->cancelled = result == SPECDEC_ERROR_CANCELLED;
+    if (t->cancelled)
+        SPECDEC__STORE(&t->cancel, 0);
+    return result;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
+ *     several ranks. Compiled in with SPECDEC_CLUSTER.
+ *
+ * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
+ * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
+ * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
+ * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
+ * last rank sends those of the wanted rows back to rank 0, which has the output head.
+ *
+ * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
+ * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
+ * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
+ * the others go on without it.
+ *
+ * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
+ * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
+#define SPECDEC__WIRE_VERSION 5
+#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
+#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
+#define SPECDEC__WIRE_RANKS 64
+#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
+#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
+#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
+#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
+
+enum {
+    SPECDEC__WIRE_SIGN, /* the magic number */
+    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
+    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
+    SPECDEC__WIRE_WORDS, /* of orders */
+    SPECDEC__WIRE_ROWS,
+    SPECDEC__WIRE_FLOATS, /* of a row */
+    SPECDEC__WIRE_RUN,  /* the run that the message is about */
+    SPECDEC__WIRE_SUM,  /* of all other words */
+    SPECDEC__WIRE_HEAD
+};
+
+/* Kinds of messages. */
+enum {
+    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
+    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
+    /* urgent */
+    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
+    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
+       that are not urgent it has sent to the receiver). */
+    SPECDEC__WIRE_ALIVE,
+    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
+    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
+    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
+    /* From the draft rank: (view, epoch, count, number): guesses behind a text, from that number on; count: the guess
+       before them stands for the text's token number count - 1, of which they are the first; 0: they go on. Then for
+       each that is gone on from (how far its number lies back << 4 | children, token | share << 24 of each). */
+    SPECDEC__WIRE_GUESSES,
+    SPECDEC__WIRE_KINDS
+};
+
+/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
+   the run on the slowest rank so far. */
+enum {
+    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
+    SPECDEC__WIRE_END,
+    /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
+    SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
+    SPECDEC__WIRE_CHOOSE, /* How its tokens are chosen: (view, epoch, SPECDEC__GUESS_SAMPLING words) */
+    SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
+};
+
+enum { SPECDEC__GUESS_SAMPLING = 8 };
+
+/* What the draft rank thinks may follow. */
+typedef struct specdec__guess {
+    uint32_t number; /* of all its guesses; 0: none */
+    uint32_t first;  /* number of its first child, whom the others follow */
+    int32_t token;
+    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
+} specdec__guess;
+
+/* What the draft rank knows of a text, and what it thinks follows. */
+typedef struct specdec__guessed {
+    uint32_t epoch;
+    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
+    double told_at;      /* by the clock: the last of them */
+    uint32_t sampling[SPECDEC__GUESS_SAMPLING];
+    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
+    int count;           /* 0: there is none */
+} specdec__guessed;
+
+/* A run that rank 0 has sent, and that was not answered or not taken yet. */
+typedef struct specdec__wire_flight {
+    uint32_t run;
+    int rows;              /* wanted */
+    int doomed, back;
+    int left;              /* nobody waits for its rows any more: it goes when it is back */
+    double longest;        /* seconds that the slowest stage took; once it is back */
+    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
+} specdec__wire_flight;
+
+/* How far another rank is, as it has said in ALIVE. */
+typedef struct specdec__wire_progress {
+    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
+    uint32_t sent;       /* messages to this rank that are not urgent */
+    int started;         /* it has loaded its model */
+} specdec__wire_progress;
+
+/* A rank and those it talks to. */
+typedef struct specdec__link {
+    specdec_cluster cluster;
+    specdec__context *context; /* of its layers; whose link this is */
+    specdec__view **views;     /* (view_count): views by number */
+    int view_count, length;    /* length: keys of a view, at most */
+    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
+    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
+    size_t room;
+    int words, most_words;     /* of orders in out, and at most */
+    uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
+    int drafter;               /* the rank that has the draft model alone; 0: there is none */
+    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
+    int loaded;                /* this rank has its model */
+    const specdec_hooks *hooks; /* whose log hears of that */
+    uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
+    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
+    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
+    int guess_count, fresh;    /* fresh: some have come since that was looked at */
+    uint32_t guess_next;       /* number behind those that have come */
+    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
+    double guessed_at;         /* by the clock: the last ones */
+    uint32_t run;              /* number of the last run */
+    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
+    int stop;                  /* cancel flag of a run for others */
+    int nodes, flown;          /* nodes that the next run may go on from, and their view */
+    int ended;
+    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
+    int flight_count, flying;  /* flying: runs are not waited for */
+    int renumbers;             /* the next commit numbers so many nodes anew */
+    uint32_t done;             /* by rank 1: runs */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
+    double longest;            /* seconds of the run on the slowest rank so far */
+    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
+    double begun;              /* by the clock: since when the others are listened to */
+    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
+    uint32_t layer;            /* of this rank: see ALIVE */
+    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
+    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
+    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
+    int ready;                 /* ranks that are, */
+    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
+    specdec_error failed;      /* why nothing goes on any more */
+    double working;            /* seconds */
+    int64_t runs, run_nodes, kept_nodes;
+    struct specdec__ranks *ranks;     /* the lane of rank 0 */
+    struct specdec__guesser *guesser; /* what a rank has that only drafts */
+} specdec__link;
+
+/* --- words -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t specdec__wire_get(const unsigned char *message, int i)
+{
+    return specdec__load_u32(message + 4 * (size_t)i);
+}
+
+static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
+{
+    specdec__store_u32(message + 4 * (size_t)i, word);
+}
+
+/* A sum that no change of a word leaves as it was. */
+static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
+{
+    uint32_t sum = 1;
+    size_t i;
+
+    for (i = 0; i < words; i++)
+        if (i != SPECDEC__WIRE_SUM) {
+            sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
+            sum ^= sum >> 15;
+        }
+    return sum;
+}
+
+/* Floats to words, and back. */
+static void specdec__wire_pack(unsigned char *to, const float *from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
+}
+
+static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
+}
+
+/* Is this a message, whole and as its header says? */
+static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
+{
+    uint64_t words, rows, floats, kind;
+
+    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
+        return 0;
+    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
+    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
+    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
+           (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
+           kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
+           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
+           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
+}
+
+/* The rank that a message says it is from, whole or not; 0 where it does not say. */
+static int specdec__wire_sender(const unsigned char *message, size_t size)
+{
+    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
+}
+
+/* Words of orders that are read one after the other. */
+typedef struct specdec__wire_reader {
+    const unsigned char *at;
+    int left, bad;
+} specdec__wire_reader;
+
+static uint32_t specdec__wire_word(specdec__wire_reader *in)
+{
+    uint32_t word = 0;
+
+    if (in->left < 1) {
+        in->bad = 1;
+    } else {
+        word = specdec__wire_get(in->at, 0);
+        in->at += 4;
+        in->left--;
+    }
+    return word;
+}
+
+/* An integer in [low, high]. */
+static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
+{
+    const int value = (int)specdec__wire_word(in);
+
+    in->bad |= value < low || value > high;
+    return in->bad ? low : value;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/config: a cluster's configuration checked, and which layers of the target a rank has.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
+static int specdec__cluster_drafter(const specdec_cluster *cluster)
+{
+    int i = cluster->ranks - 1;
+
+    while (i > 0 && cluster->layers[i])
+        i--;
+    return i;
+}
+
+/* Whether this is a rank that only drafts. */
+static int specdec__cluster_drafts(const specdec_cluster *cluster)
+{
+    return cluster->rank && cluster->rank == specdec__cluster_drafter(cluster);
+}
+
+/* Leaves a model the layers that a rank has. */
+static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
+{
+    const int drafter = specdec__cluster_drafter(cluster);
+    int i, sum = 0;
+
+    if (m->trait[SPECDEC__READS_STATES])
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+    for (i = 0; i < cluster->ranks; i++) {
+        m->first += i < cluster->rank ? cluster->layers[i] : 0;
+        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
+                                                                                         : m->all + 1;
+        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
+                                 "and one that drafts may have none, all together have all)", i, cluster->layers[i],
+                                 m->all);
+    }
+    m->layers = cluster->layers[cluster->rank];
+    m->bare = cluster->rank > 0;
+    return SPECDEC_OK;
+}
+
+/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
+   the target, of which it has nothing. */
+static specdec_result specdec__cluster_make_drafter(specdec_config *c, specdec_error *error)
+{
+    if (!specdec__source_given(&c->draft))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
+                             "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
+    c->target = c->draft;
+    c->drafting = SPECDEC_DRAFT_MODEL;
+    c->rule = SPECDEC_RULE_COUPLED;
+    c->policy = SPECDEC_POLICY_DYNAMIC;
+    c->async = c->logprobs = 0;
+    memset(&c->heads, 0, sizeof c->heads);
+    return SPECDEC_OK;
+}
+
+/* What goes together with a rank that only drafts. */
+static specdec_result specdec__cluster_check_drafter(const specdec_config *c, specdec_error *error)
+{
+    if (!SPECDEC__OS_THREADS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
+    if (c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
+                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
+    return SPECDEC_OK;
+}
+
+/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
+static specdec_result specdec__cluster_check(specdec_config *c, specdec_error *error)
+{
+    const specdec_cluster *cluster = c->cluster;
+    specdec_result result;
+
+    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
+        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
+                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
+    if (specdec__cluster_drafter(cluster) && (result = specdec__cluster_check_drafter(c, error)) != SPECDEC_OK)
+        return result;
+    if (specdec__cluster_drafts(cluster))
+        return specdec__cluster_make_drafter(c, error);
+    if (c->target.model || c->target.copy)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
+                             "each rank opens its part of it");
+    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
+                             "in a cluster");
+    if (cluster->rank) {
+        c->drafting = SPECDEC_DRAFT_OFF;
+        memset(&c->draft, 0, sizeof c->draft);
+        memset(&c->heads, 0, sizeof c->heads);
+    }
+    if (cluster->ranks == 1) /* has all layers */
+        c->cluster = NULL;
+    return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/link: messages sent and received, and a rank that fails.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
+
+/* The rank with layers that is so many, 1 or -1, from a rank. */
+static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
+{
+    return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
+}
+
+/* The last rank with layers. */
+static int specdec__link_last(const specdec__link *link)
+{
+    return specdec__link_stage_at(link, link->cluster.ranks, -1);
+}
+
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
+
+/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+static void specdec__link_give_up(specdec__link *link)
+{
+    SPECDEC__STORE(&link->stop, 1);
+    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
+}
+
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
+
+/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
+   do. */
+static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!rank || rank != link->drafter || own == rank || (!own && !link->met))
+        return 0;
+    if (link->lost)
+        return 1;
+    link->lost = 1;
+    if (!own) {
+        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
+        specdec__link_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
+    }
+    link->lost = 2;
+    return 1;
+}
+
+/* Sends a message, of whose header the rest is filled in. */
+static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
+                               int floats)
+{
+    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
+    const int urgent = kind >= SPECDEC__WIRE_READY;
+
+    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put(message, SPECDEC__WIRE_KIND,
+                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
+    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent[to]++);
+    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
+    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
+    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
+    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
+    if ((link->lost == 2 && to == link->drafter) ||
+        link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
+        specdec__link_lose(link, to, "it cannot be reached"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Sends an urgent message of up to two words, or with a text, to a rank. */
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    const size_t length = text ? strlen(text) : 0;
+
+    memset(message, 0, sizeof message);
+    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
+    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
+    if (text)
+        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
+    specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
+}
+
+/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+static void specdec__link_alive(specdec__link *link, int to)
+{
+    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
+
+    if (!to && link->loaded && !link->progress[0].started)
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    else
+        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
+                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
+}
+
+/* The same to all others. */
+static void specdec__link_alive_all(specdec__link *link)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link))
+            specdec__link_alive(link, i);
+}
+
+/* An urgent message to all others whom it concerns. */
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_DOOM || i != link->drafter))
+            specdec__link_urgent(link, i, kind, run, 0, text);
+}
+
+/* What a rank has sent makes no sense. */
+static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
+{
+    if (link->failed.code || specdec__link_lose(link, rank, what))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Notes that a run is doomed: it ends between two layers, if it is under way. */
+static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
+{
+    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
+    if (run == link->run)
+        SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Another rank has given up. */
+static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+{
+    const uint32_t length = specdec__wire_get(words, 0);
+
+    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
+                  length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
+    SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
+static void specdec__guess_forget(specdec__guessed *known)
+{
+    known->epoch++;
+    known->news = 1;
+}
+
+/* The guess with a number; NULL: it is not known, or not any more. */
+static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+{
+    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+
+    return number && guess->number == number ? guess : NULL;
+}
+
+/* A guess takes its place, in that of an old one. */
+static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+{
+    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+
+    memset(guess, 0, sizeof *guess);
+    guess->number = number;
+    guess->token = (int32_t)(word & 0xffffff);
+    guess->share = (unsigned char)(word >> 24);
+}
+
+/* One more time that something took; pauses count little. */
+static void specdec__guess_see(double *mean, double seconds)
+{
+    seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
+    *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
+}
+
+/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
+static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+{
+    const double now = specdec__os_seconds();
+
+    if (begun && begun == text->told)
+        specdec__guess_see(&link->late, now - text->told_at);
+    if (!begun)
+        specdec__guess_see(&link->pace, now - link->guessed_at);
+    link->guessed_at = now;
+}
+
+/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
+   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
+   sense. */
+static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+{
+    specdec__wire_reader in = {words, count, 0};
+    const int view = specdec__wire_int(&in, 0, link->view_count - 1);
+    const uint32_t epoch = specdec__wire_word(&in);
+    const int begun = specdec__wire_int(&in, 0, 1 << 30);
+    uint32_t number = specdec__wire_word(&in);
+    specdec__guessed *text = &link->guessed[view];
+    const int late = (int32_t)(number - link->guess_next) < 0;
+    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
+    int lost = 0;
+
+    if (counts)
+        specdec__guess_time(link, text, begun);
+    if (counts && begun) {
+        text->root = number - 1;
+        text->count = begun;
+        specdec__guess_put(link, text->root, 0);
+    }
+    while (!in.bad && in.left) {
+        const uint32_t head = specdec__wire_word(&in), first = number;
+        int children = (int)(head & 15);
+        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+
+        in.bad |= !children || children > in.left || !(head >> 4);
+        for (; !in.bad && children; children--, number++) {
+            const uint32_t word = specdec__wire_word(&in);
+
+            if (counts && parent)
+                specdec__guess_put(link, number, word);
+        }
+        if (counts && parent && parent->number == first - (head >> 4)) {
+            parent->first = first;
+            parent->count = (unsigned char)(number - first);
+        }
+        lost |= !parent;
+    }
+    link->guess_next = late ? link->guess_next : number;
+    if (counts && lost)
+        specdec__guess_forget(text);
+    link->fresh |= counts;
+    return !in.bad;
+}
+
+/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
+   that says anything come to an end. */
+static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+{
+    specdec__wire_progress *p = &link->progress[rank];
+    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
+    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
+    const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
+
+    p->started |= !(first & SPECDEC__WIRE_LOADING);
+    if ((int32_t)(sent - p->sent) > 0)
+        p->sent = sent;
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+        return;
+    p->run = run;
+    p->layer = layer;
+    link->waited = 0;
+}
+
+/* An urgent message has come. */
+static void specdec__link_hear(specdec__link *link, const unsigned char *message)
+{
+    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
+    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
+
+    link->heard[rank] = specdec__os_seconds();
+    if (words < 2) {
+        specdec__link_nonsense(link, rank, "an urgent message of no words");
+        return;
+    }
+    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
+    switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
+    case SPECDEC__WIRE_READY:
+        link->waited = link->is_ready[rank] ? link->waited : 0;
+        link->ready += !link->is_ready[rank];
+        link->is_ready[rank] = 1;
+        if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
+            !link->failed.code) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
+                          "%d", rank, specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+        break;
+    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
+    case SPECDEC__WIRE_DONE:
+        link->done = run;
+        link->stage = 1e-6 * specdec__wire_get(first, 0);
+        break;
+    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_GUESSES:
+        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+            specdec__link_nonsense(link, rank, "guesses that make no sense");
+        break;
+    default: break;
+    }
+}
+
+/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
+   time. */
+static void specdec__link_listen(specdec__link *link, int rank, double now)
+{
+    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
+    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
+
+    if (rank == specdec__link_rank(link) || !(now - since > most) ||
+        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
+                  (int)(1000 * (now - since)));
+    specdec__link_give_up(link);
+}
+
+/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+static void specdec__link_watch(specdec__link *link)
+{
+    const double now = specdec__os_seconds(), silence = link->cluster.silence;
+    int i;
+
+    if (!(silence > 0) || link->failed.code)
+        return;
+    link->begun = link->begun > 0 ? link->begun : now;
+    if (now - link->beaten > silence / 8) {
+        link->beaten = now;
+        specdec__link_alive_all(link);
+    }
+    for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
+        specdec__link_listen(link, i, now);
+}
+
+/* Ends a rank that serves, once specdec_cancel was called. */
+static void specdec__link_heed(specdec__link *link)
+{
+    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_give_up(link);
+}
+
+/* Reads what is urgent. */
+static void specdec__link_poll(specdec__link *link)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    size_t size;
+
+    while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
+        if (link->failed.code)
+            return;
+        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_hear(link, message);
+        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
+                          specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+    }
+    specdec__link_heed(link);
+    specdec__link_watch(link);
+}
+
+/* The rank whose messages this one receives that are not urgent. */
+static int specdec__link_before(const specdec__link *link)
+{
+    const int own = specdec__link_rank(link);
+
+    if (!own)
+        return specdec__link_last(link);
+    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
+}
+
+/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
+   was sent, as ALIVE says. */
+static int specdec__link_awaits(const specdec__link *link)
+{
+    if (specdec__link_rank(link))
+        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
+    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
+}
+
+/* The rank that keeps rank 0 waiting, and what it has not done. */
+static int specdec__link_culprit(const specdec__link *link, const char **what)
+{
+    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
+    int i;
+
+    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
+        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
+                      : !link->is_ready[i])
+            break;
+    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
+    return i;
+}
+
+/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+static void specdec__link_stall(specdec__link *link)
+{
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
+    const char *what;
+    int rank;
+
+    if (own) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
+                      specdec__link_before(link), own, ms);
+    } else {
+        rank = specdec__link_culprit(link, &what);
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
+                      ms);
+    }
+    specdec__link_give_up(link);
+}
+
+/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
+   progress; pauses of the rank itself count little. */
+static void specdec__link_wait(specdec__link *link, double seconds)
+{
+    const int awaits = specdec__link_awaits(link);
+    double now, took;
+
+    link->cluster.wait(link->cluster.user_data, seconds);
+    now = specdec__os_seconds();
+    took = now - link->waited_at;
+    link->waited_at = now;
+    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
+    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
+        !link->failed.code)
+        specdec__link_stall(link);
+}
+
+/* While the model loads, one more of its matrices is repacked. */
+static void specdec__link_load(specdec__link *link)
+{
+    link->layer++;
+    specdec__link_poll(link);
+}
+
+/* Between two layers. */
+static void specdec__link_between(specdec__context *c)
+{
+    specdec__link *link = (specdec__link *)c->link;
+
+    if (link->cluster.layer)
+        link->cluster.layer(link->cluster.user_data, c->n);
+    link->layer++;
+    specdec__link_poll(link);
+}
+
+/* The next message of a rank, in link->in. Returns 0 while there is none. */
+static int specdec__link_receive(specdec__link *link, int rank, int kind)
+{
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
+    uint32_t is;
+
+    if (!size || link->failed.code)
+        return 0;
+    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
+             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
+             : SPECDEC__WIRE_KINDS << 8;
+    link->heard[rank] = specdec__os_seconds();
+    if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
+        link->progress[rank].started = 1;
+        link->waited = 0;
+        return 1;
+    }
+    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
+    return 0;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/orders: orders, as rank 0 gives them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Sends the orders that wait, with rows of x behind them. */
+static void specdec__link_flush(specdec__link *link, int rows)
+{
+    const specdec__context *c = link->context;
+    const int floats = rows ? c->model->embedding : 0;
+    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    int i;
+
+    for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
+        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
+    if (link->words && !link->failed.code) {
+        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
+                           link->out, link->words, rows, floats);
+    }
+    link->words = 0;
+}
+
+/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
+{
+    unsigned char *at;
+
+    if (link->words + 1 + count > link->most_words)
+        specdec__link_flush(link, 0);
+    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
+    link->words += 1 + count;
+    return at + 4;
+}
+
+/* The number of a view. */
+static int specdec__link_view(const specdec__link *link, const specdec__view *view)
+{
+    int i = 0;
+
+    while (i < link->view_count - 1 && link->views[i] != view)
+        i++;
+    return i;
+}
+
+/* The engine has done something to a view of the target: the others shall, too. */
+static void specdec__link_tell(void *listener, const specdec__kv_news *news)
+{
+    specdec__link *link = (specdec__link *)listener;
+    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
+    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
+    int i;
+
+    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
+    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 2, (uint32_t)news->a);
+    specdec__wire_put(to, 3, (uint32_t)news->b);
+    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
+    link->renumbers = commits ? 0 : link->renumbers;
+}
+
+/* Tells the other ranks that a run is doomed. */
+static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
+{
+    if (!flight->back && !flight->doomed)
+        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
+    flight->doomed = 1;
+}
+
+static void specdec__link_land(specdec__link *link)
+{
+    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
+}
+
+/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+static void specdec__link_sweep(specdec__link *link)
+{
+    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
+        specdec__link_land(link);
+}
+
+/* Nobody waits for a run any more. */
+static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+{
+    specdec__link_doom(link, flight);
+    flight->left = 1;
+    specdec__link_sweep(link);
+}
+
+/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+static int specdec__link_answer(specdec__link *link)
+{
+    specdec__wire_flight *flight = &link->flights[0];
+    const int last = specdec__link_last(link);
+    double longest;
+    uint32_t rows;
+
+    specdec__link_sweep(link);
+    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+        return 0;
+    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
+        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
+        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
+        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        specdec__link_nonsense(link, last, "states that were not asked for");
+        return 0;
+    }
+    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
+    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->back = 1;
+    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
+    if (!flight->rows)
+        specdec__link_land(link);
+    specdec__link_sweep(link);
+    return 1;
+}
+
+/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
+   machine, and is not cancelled. */
+static void specdec__link_output(specdec__link *link)
+{
+    specdec__context *c = link->context;
+    const int count = link->flights[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int *cancel = c->pool->cancel, never = 0, i;
+
+    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
+        c->rows[i] = i;
+    }
+    c->row_count = count;
+    c->pool->cancel = &never;
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    c->pool->cancel = cancel;
+}
+
+/* The oldest run, which is back, is taken: its rows become logits. */
+static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
+{
+    const specdec__wire_flight flight = link->flights[0];
+    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
+
+    if (!result) {
+        specdec__link_output(link);
+        result = specdec__forward_sound(link->context, 0, flight.rows, error);
+    } else {
+        specdec__fail(error, result, "cancelled");
+    }
+    specdec__link_land(link);
+    return result;
+}
+
+/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+static int specdec__link_cancelled(const specdec__link *link)
+{
+    const specdec__batch *batch = link->context->batch;
+    int i;
+
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+        return 1;
+    for (i = batch->done; i < batch->n; i++)
+        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            return 1;
+    return 0;
+}
+
+/* Whether any sequence was cancelled. */
+static int specdec__link_any_cancelled(const specdec__link *link)
+{
+    int i, any = SPECDEC__LOAD(link->context->pool->cancel);
+
+    for (i = 0; i < link->view_count; i++)
+        any |= SPECDEC__LOAD(link->cancels[i]);
+    return any;
+}
+
+/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
+   before it are taken, as nobody waits for them. */
+static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
+{
+    specdec__wire_flight *last;
+
+    for (;;) {
+        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
+            continue;
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+        if (!link->flight_count || link->flights[0].run > run)
+            return SPECDEC_OK;
+        last = &link->flights[link->flight_count - 1];
+        if (link->flights[0].run == run && link->flights[0].back)
+            break;
+        if (specdec__link_cancelled(link)) {
+            if (last->run == run && last->rows)
+                specdec__link_leave(link, last);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
+    return specdec__link_take_in(link, error);
+}
+
+/* The order for the batch that the context has prepared. */
+static void specdec__link_play(specdec__link *link)
+{
+    const specdec__context *c = link->context;
+    const specdec__batch *batch = c->batch;
+    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
+    int i;
+
+    specdec__wire_put(to, 0, ++link->run);
+    specdec__wire_put(to, 1, 0);
+    specdec__wire_put(to, 2, 0);
+    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 4, (uint32_t)c->n);
+    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
+        const int wanted = !batch->wanted || batch->wanted[i];
+
+        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
+        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
+        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
+    }
+}
+
+/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
+   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
+   their way. */
+static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
+{
+    specdec__link *link = (specdec__link *)c->link;
+    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
+    specdec__wire_flight *flight;
+    double now;
+
+    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
+        specdec__link_await(link, link->flights[0].run, NULL);
+    if (!link->flying && specdec__link_cancelled(link))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_play(link);
+    specdec__link_flush(link, c->model->layers ? c->n : 0);
+    if (link->failed.code)
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    flight = &link->flights[link->flight_count++];
+    memset(flight, 0, sizeof *flight);
+    flight->run = link->run;
+    flight->rows = c->row_count;
+    now = specdec__os_seconds();
+    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
+    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
+}
+
+/* Of a rank behind which nobody goes on, and of rank 0. */
+static const specdec__forward_hooks specdec__link_hooks[] = {{specdec__link_between, NULL},
+                                                             {specdec__link_between, specdec__link_run}};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/rank: orders, as other ranks carry them out.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
+{
+    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
+}
+
+static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_unreserve(n->view, &link->context->kv);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__context *c = link->context;
+    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (n->path[i] <= (i ? n->path[i - 1] : -1))
+            return 0;
+    if (n->a > link->length - n->view->length ||
+        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
+        return 0;
+    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
+        return 0;
+    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
+    if (!known)
+        specdec__view_commit(n->view, &c->kv, n->path, n->a);
+    return 1;
+}
+
+static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_truncate(n->view, &link->context->kv, n->a);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
+{
+    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
+        return 0;
+    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
+    link->nodes = 0;
+    return 1;
+}
+
+static const struct {
+    int (*obey)(specdec__link *link, const specdec__kv_news *news);
+} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                            {specdec__obey_truncate}, {specdec__obey_share}};
+
+/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    const int commits = kind == SPECDEC__KV_COMMIT;
+    specdec__kv_news news;
+    int other, count, i;
+
+    news.kind = kind;
+    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
+    other = specdec__wire_int(in, -1, link->view_count - 1);
+    news.other = other < 0 ? NULL : link->views[other];
+    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
+    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
+    news.renumbers = specdec__wire_int(in, 0, c->most);
+    news.path = c->path;
+    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
+    if (in->bad || in->left != count || count > c->most)
+        return 0;
+    for (i = 0; i < count; i++)
+        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
+    return !in->bad && specdec__obey_table[kind].obey(link, &news);
+}
+
+/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
+{
+    const specdec__context *c = link->context;
+
+    for (; node >= 0; node = c->parents[node]) {
+        const int parent = c->parents[node];
+
+        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
+            return 0;
+    }
+    return 1;
+}
+
+/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    int i, mixed = 0, view = 0;
+
+    for (i = done; i < done + n; i++) {
+        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
+        c->parents[i] = specdec__wire_int(in, -1, i - 1);
+        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
+        c->wanted[i] = (unsigned char)(view & 1);
+        view >>= 1;
+        c->views[i] = link->views[view];
+        mixed |= i > done && c->views[i] != c->views[i - 1];
+        if (in->bad || (done && (mixed || view != link->flown)) ||
+            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
+            return 0;
+    }
+    for (i = 0; i < done; i++)
+        c->views[i] = link->views[view];
+    link->flown = mixed ? -1 : view;
+    return 1;
+}
+
+/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
+   that came, or NULL. Returns 0 when it makes no sense. */
+static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
+{
+    specdec__context *c = link->context;
+    const int width = c->model->embedding, n = batch->n - batch->done;
+    const double start = specdec__os_seconds();
+    specdec_error error;
+    specdec_result result;
+    int i;
+
+    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+    for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
+    SPECDEC__STORE(&link->stop, 0);
+    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
+    if (!result && !*empty)
+        result = specdec__forward_sound(c, 0, n, &error);
+    *empty |= result == SPECDEC_ERROR_CANCELLED;
+    if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
+        link->failed = error;
+        specdec__link_give_up(link);
+    }
+    if (link->failed.code)
+        return 0;
+    link->runs++;
+    link->run_nodes += n;
+    link->kept_nodes += *empty ? 0 : n;
+    link->layer = (uint32_t)c->model->layers;
+    link->stage = specdec__os_seconds() - start;
+    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    return 1;
+}
+
+/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+{
+    specdec__context *c = link->context;
+    const unsigned char *x;
+    const uint32_t run = specdec__wire_word(in);
+    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
+    const int done = specdec__wire_int(in, 0, link->nodes);
+    const int n = specdec__wire_int(in, 1, c->most - done);
+    specdec__batch batch;
+
+    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
+        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        return 0;
+    link->run = run;
+    link->layer = 0;
+    link->longest = 1e-6 * longest;
+    link->nodes = done + n;
+    if (doomed)
+        specdec__link_hear_doom(link, run);
+    x = rows ? in->at : NULL;
+    batch = specdec__forward_batch(c, done, done + n);
+    batch.wanted = c->wanted;
+    return specdec__link_stage(link, &batch, x, empty);
+}
+
+/* Microseconds of the run on the slowest rank so far. */
+static uint32_t specdec__link_longest(const specdec__link *link)
+{
+    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+}
+
+/* The last rank's answer to a run: the rows that are wanted, or none. */
+static void specdec__link_reply(specdec__link *link, int empty)
+{
+    const specdec__context *c = link->context;
+    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
+    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int i;
+
+    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
+        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
+    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
+}
+
+/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+static void specdec__link_pass(specdec__link *link, int played, int empty)
+{
+    specdec__context *c = link->context;
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+
+    if (!specdec__model_ends(c->model)) {
+        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
+        if (played >= 0) {
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
+        }
+        link->words = words;
+        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
+    } else if (played >= 0) {
+        specdec__link_reply(link, empty);
+    }
+    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
+}
+
+/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
+   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
+{
+    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
+    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in;
+    int sane = 1;
+
+    in.at = order + 4;
+    in.left = (int)(head >> 8);
+    in.bad = 0;
+    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
+        return 0;
+    at += 1 + in.left;
+    if (kind == SPECDEC__WIRE_PLAY) {
+        *played = at - 1 - in.left;
+        sane = at == words && specdec__obey_play(link, &in, rows, empty);
+    } else if (kind == SPECDEC__WIRE_END) {
+        link->ended = 1;
+    } else {
+        sane = specdec__obey_news(link, (int)kind, &in);
+    }
+    return sane ? 1 + (int)(head >> 8) : 0;
+}
+
+/* Obeys all orders of a message, and passes it on. */
+static void specdec__link_obey(specdec__link *link)
+{
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
+    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
+    int played = -1, empty = 0;
+
+    for (; took && at < words; at += took)
+        took = specdec__link_obey_order(link, at, words, &played, &empty);
+    if (!took || (rows && played < 0))
+        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
+                               "orders that make no sense");
+    else
+        specdec__link_pass(link, played, empty);
+}
+
+/* Obeys the rank before this one until that is told to end, or until something fails. */
+static specdec_result specdec__link_serve(specdec__link *link)
+{
+    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
+    double start;
+
+    while (!link->ended) {
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return link->failed.code;
+        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
+            if (!link->failed.code)
+                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+            continue;
+        }
+        start = specdec__os_seconds();
+        specdec__link_obey(link);
+        link->working += specdec__os_seconds() - start;
+    }
+    return SPECDEC_DONE;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/guesses: draft tokens of a rank that drafts, as rank 0 keeps them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Sends an order to the draft rank: (view, epoch, words...). */
+static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
+{
+    unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
+    unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
+    int i;
+
+    if (link->failed.code || link->lost)
+        return;
+    memset(message, 0, 4 * SPECDEC__WIRE_HEAD);
+    specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
+    specdec__wire_put(to, 1, (uint32_t)view);
+    specdec__wire_put(to, 2, link->guessed[view].epoch);
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, 3 + i, words[i]);
+    specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
+}
+
+/* Tells the draft rank what it does not know of a text's first count tokens. */
+static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
+{
+    specdec__guessed *known = &link->guessed[view];
+    uint32_t words[1 + SPECDEC__WIRE_TOKENS];
+    int i;
+
+    while (!link->lost && (known->told < count || known->news)) {
+        const int n = specdec__max_int(specdec__min_int(count - known->told, SPECDEC__WIRE_TOKENS), 0);
+
+        words[0] = (uint32_t)known->told;
+        for (i = 0; i < n; i++)
+            words[1 + i] = (uint32_t)text[known->told + i];
+        known->told += n;
+        known->told_at = specdec__os_seconds();
+        known->news = 0;
+        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
+    }
+}
+
+/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
+static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
+{
+    specdec__guessed *known = &link->guessed[view];
+
+    if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
+        return;
+    memcpy(known->sampling, sampling, sizeof known->sampling);
+    known->epoch++;
+    known->count = 0;
+    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
+}
+
+/* Only the first length tokens of a text stay what they are. */
+static void specdec__guess_cut(specdec__link *link, int view, int length)
+{
+    specdec__guessed *known = &link->guessed[view];
+
+    if (known->told <= length)
+        return;
+    known->told = length;
+    known->epoch++;
+    known->count = 0;
+    known->news = 1;
+    if (!length)
+        specdec__guess_tell(link, view, NULL, 0);
+}
+
+/* A text, of which nothing is known, begins with the first length tokens of another one. */
+static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
+{
+    specdec__guessed *known = &link->guessed[view];
+    uint32_t words[2];
+
+    words[0] = (uint32_t)other;
+    words[1] = (uint32_t)specdec__min_int(length, link->guessed[other].told);
+    known->told = (int)words[1];
+    known->epoch++;
+    known->count = known->news = 0;
+    specdec__guess_tell(link, other, NULL, 0);
+    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
+}
+
+/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
+   another way. */
+static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
+{
+    specdec__guessed *known = &link->guessed[view];
+    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
+    uint32_t i;
+
+    if (!guess && known->count)
+        specdec__guess_forget(known);
+    for (; guess && known->count && known->count < count; guess = child) {
+        if (!guess->count)
+            return NULL;
+        for (i = 0, child = NULL; i < guess->count && !child; i++) {
+            child = specdec__guess_at(link, guess->first + i);
+            if (!child)
+                specdec__guess_forget(known);
+            child = child && child->token == text[known->count] ? child : NULL;
+        }
+        known->count = child ? known->count + 1 : 0;
+        known->root = child ? child->number : 0;
+    }
+    return guess && known->count == count ? guess : NULL;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/meet: ranks find each other, compare their files and part.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
+   keys are stored, and how many; who has which layers. */
+static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
+                                          const specdec_cluster *cluster)
+{
+    const specdec__bytes file = c->model->gguf.file;
+    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
+    const size_t step = (file.size - head) / 256 + 1;
+    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
+    unsigned char numbers[6 * 4];
+    size_t at;
+    int i;
+
+    for (at = head; at < file.size; at += step)
+        hash = specdec__hash(hash, file.data + at, 1);
+    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
+    specdec__wire_put(numbers, 1, (uint32_t)room->views);
+    specdec__wire_put(numbers, 2, (uint32_t)room->length);
+    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
+    specdec__wire_put(numbers, 4, (uint32_t)room->most);
+    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
+    hash = specdec__hash(hash, numbers, sizeof numbers);
+    for (i = 0; i < cluster->ranks; i++) {
+        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
+        hash = specdec__hash(hash, numbers, 4);
+    }
+    return hash;
+}
+
+/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
+   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
+static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
+{
+    unsigned char numbers[2 * 4];
+    uint64_t hash;
+    uint32_t id, most = 1;
+
+    specdec__wire_put(numbers, 0, (uint32_t)texts);
+    specdec__wire_put(numbers, 1, (uint32_t)length);
+    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
+    while (most <= vocab->count / 2)
+        most *= 2;
+    for (id = 0; id < most && id < vocab->count; id++) {
+        const specdec__bytes text = specdec__vocab_text(vocab, id);
+
+        hash = specdec__hash(hash, text.data, text.size);
+    }
+    return hash;
+}
+
+/* Takes what rank 0 needs to know of a draft rank. */
+static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
+{
+    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
+    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
+    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+
+    if (!link)
+        return;
+    link->guessed = guessed;
+    link->guesses = guesses;
+    link->guess_count = count;
+}
+
+/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
+static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
+                                         specdec__arena *arena)
+{
+    const int most_words = 2 * (8 + 3 * room->most) + 256;
+    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
+    specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
+    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
+    unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
+    const int drafter = specdec__cluster_drafter(cluster);
+
+    if (!cluster->rank && drafter)
+        specdec__link_take_guesses(link, room, arena);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return NULL;
+    link->drafter = drafter;
+    link->cluster = *cluster;
+    link->context = c;
+    link->views = views;
+    link->cancels = cancels;
+    link->view_count = room->views;
+    link->length = room->length;
+    link->in = in;
+    link->out = out;
+    link->room = bytes;
+    link->most_words = most_words;
+    link->fingerprint = specdec__link_fingerprint(c, room, cluster);
+    c->link = link;
+    c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last(link)];
+    if (c->hooks->beyond) {
+        c->kv.tell = specdec__link_tell;
+        c->kv.listener = link;
+    }
+    return link;
+}
+
+/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
+static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
+{
+    const int others = link->cluster.ranks - 1;
+
+    link->loaded = 1;
+    link->layer = 0;
+    if (specdec__link_rank(link)) {
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    } else {
+        while (link->ready < others && !link->failed.code) {
+            specdec__link_poll(link);
+            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
+                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
+        }
+        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
+            specdec__link_give_up(link);
+        specdec__link_alive_all(link);
+        link->met = 1;
+    }
+    return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
+}
+
+/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+static void specdec__link_end(specdec__link *link)
+{
+    if (link->failed.code || link->ended)
+        return;
+    if (specdec__link_rank(link)) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
+        specdec__link_give_up(link);
+    } else {
+        if (link->drafter)
+            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+        if (specdec__link_last(link))
+            specdec__link_order(link, SPECDEC__WIRE_END, 0);
+        specdec__link_flush(link, 0);
+    }
+    link->ended = 1;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/ranks: the lane of rank 0, on which several runs are on their way over the ranks.
+ * ================================================================================================================== */
+
+/* The lane of a target whose layers lie on several ranks. */
+typedef struct specdec__ranks {
+    specdec__pipe pipe;
+    specdec__stage stage; /* that of rank 0 */
+    specdec__link *link;
+    specdec_error error;  /* of a run that did not get beyond it */
+} specdec__ranks;
+
+SPECDEC__FOR_SIZE
+
+/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
+static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    const double start = specdec__os_seconds();
+    specdec__wire_flight *flight;
+    specdec_result result;
+
+    ranks->stage.view = &pipe->text->view;
+    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->flying = 1;
+    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
+    link->flying = 0;
+    pipe->full = ranks->stage.failed;
+    if (order->kind != SPECDEC__ORDER_RUN)
+        return;
+    link->own = specdec__os_seconds() - start;
+    if (!result)
+        return;
+    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
+    memset(flight, 0, sizeof *flight);
+    flight->rows = flight->back = 1;
+    flight->result = result;
+}
+
+static int specdec__ranks_state(specdec__ranks *ranks)
+{
+    specdec__link *link = ranks->link;
+    int state = SPECDEC__PIPE_IDLE;
+
+    while (specdec__link_answer(link))
+        continue;
+    specdec__link_poll(link);
+    if (link->failed.code)
+        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
+    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
+    if (link->flight_count && link->flights[0].back)
+        state |= SPECDEC__PIPE_BACK;
+    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
+    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
+        state |= SPECDEC__PIPE_TAKES;
+    return state;
+}
+
+static int specdec__ranks_look(specdec__pipe *pipe, int until)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+
+    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
+    for (;;) {
+        const int state = specdec__ranks_state(ranks);
+        const double now = specdec__os_seconds();
+        double pause = SPECDEC__WIRE_PAUSE;
+
+        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
+            return state;
+        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
+            pause = pipe->takes - now;
+        if (pipe->wake > 0 && pipe->wake - now < pause)
+            pause = pipe->wake - now;
+        if (pause > 0)
+            specdec__link_wait(link, pause);
+    }
+}
+
+/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
+static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    specdec_error unsound;
+    specdec_result result;
+    double start, own;
+
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+        if (specdec__link_any_cancelled(link)) {
+            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+        }
+        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+    }
+    if (link->failed.code) {
+        specdec__link_sweep(link);
+        specdec__link_land(link);
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    }
+    pipe->longest = link->flights[0].longest;
+    start = specdec__os_seconds();
+    result = specdec__link_take_in(link, &unsound);
+    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    pipe->longest = own > pipe->longest ? own : pipe->longest;
+    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
+        return specdec__fail(error, result, "%s", unsound.text);
+    return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
+}
+
+static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
+{
+    specdec__link *link = ((specdec__ranks *)pipe)->link;
+
+    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+}
+
+static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
+                                                       specdec__ranks_cancel};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/draft_remote: a draft model on another rank.
+ *
+ *
+ * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
+ * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
+ * for a part of a step.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_afar {
+    const specdec__context *target; /* whose link remembers what has come */
+    int vocab;                      /* of the target: other tokens are not proposed */
+    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
+    int capacity;
+    double until;                   /* by the clock: guesses are waited for; 0: they are not */
+} specdec__draft_afar;
+
+SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
+
+static specdec__link *specdec__draft_afar_link(const specdec__drafter *d)
+{
+    return (specdec__link *)((const specdec__draft_afar *)d->state)->target->link;
+}
+
+static uint32_t *specdec__draft_afar_numbers(const specdec__drafter *d, const specdec__proposal *p)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+
+    return m->numbers + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
+static const specdec__guess *specdec__draft_afar_guess(const specdec__drafter *d, const specdec__proposal *p,
+                                                       int candidate)
+{
+    specdec__link *link = specdec__draft_afar_link(d);
+    const specdec__guess *guess =
+        candidate ? specdec__guess_at(link, specdec__draft_afar_numbers(d, p)[candidate])
+                  : specdec__guess_root(link, p->at, p->text, p->count);
+
+    return guess && guess->count ? guess : NULL;
+}
+
+static int specdec__draft_afar_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+{
+    return specdec__draft_afar_guess(d, p, candidate) != NULL;
+}
+
+/* After the usual time; when twice that is over, nothing is awaited any more. */
+static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__proposal *p)
+{
+    const specdec__link *link = specdec__draft_afar_link(d);
+    const int goes_on = specdec__draft_afar_knows(d, p, 0);
+    const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
+    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
+
+    return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
+}
+
+/* Before guesses behind the root are looked up: how long they are waited for. */
+static void specdec__draft_afar_begin(specdec__drafter *d, const specdec__proposal *p)
+{
+    specdec__draft_afar *m = (specdec__draft_afar *)d->state;
+    const specdec__link *link = specdec__draft_afar_link(d);
+    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
+
+    m->until = specdec__draft_afar_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+}
+
+/* Waits until it is known what may follow a candidate, if that is to be waited for. */
+static void specdec__draft_afar_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    specdec__link *link = specdec__draft_afar_link(d);
+    double left;
+
+    while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
+        specdec__link_wait(link, left);
+        specdec__link_poll(link);
+    }
+}
+
+/* The child of a guess with a rank; NULL: there is none whose token the target has. */
+static const specdec__guess *specdec__draft_afar_child(const specdec__drafter *d, const specdec__guess *guess, int rank)
+{
+    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    const specdec__guess *child =
+        rank <= guess->count ? specdec__guess_at(specdec__draft_afar_link(d), guess->first + (uint32_t)rank - 1) : NULL;
+
+    return child && child->token < m->vocab ? child : NULL;
+}
+
+/* Guesses become the tokens of a tree whose shape is given. */
+static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    int i;
+
+    (void)error;
+    specdec__draft_afar_begin(d, p);
+    for (i = 1; i < p->tree.n; i++) {
+        const int above = p->tree.parents[i];
+        const specdec__guess *parent, *child;
+
+        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
+            specdec__draft_afar_await(d, p, above);
+        parent = specdec__draft_afar_guess(d, p, above);
+        child = parent ? specdec__draft_afar_child(d, parent, p->tree.ranks[i]) : NULL;
+
+        numbers[i] = child ? child->number : 0;
+        p->tokens[i] = child ? child->token : -1;
+    }
+    return SPECDEC_OK;
+}
+
+/* Appends what has come behind a candidate. */
+static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
+{
+    const specdec__guess *guess = specdec__draft_afar_guess(d, p, candidate), *child;
+    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    int i;
+
+    p->extended[candidate] = guess != NULL;
+    for (i = 1; guess && i <= most && (child = specdec__draft_afar_child(d, guess, i)) != NULL; i++) {
+        const int at = p->tree.n++;
+
+        specdec__tree_put(&p->tree, at, candidate, i);
+        p->tokens[at] = child->token;
+        p->depth[at] = p->depth[candidate] + 1;
+        p->share[at] = (float)child->share / 255.0f;
+        p->extended[at] = 0;
+        specdec__draft_afar_numbers(d, p)[at] = child->number;
+    }
+}
+
+static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__proposal *p, int count,
+                                                 specdec_error *error)
+{
+    int i, best = 0;
+
+    (void)error;
+    for (i = 1; i < count; i++)
+        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
+    if (!p->chosen[0])
+        specdec__draft_afar_begin(d, p);
+    specdec__draft_afar_await(d, p, p->chosen[best]);
+    for (i = 0; i < count; i++)
+        specdec__draft_afar_offer(d, p, p->chosen[i]);
+    return SPECDEC_OK;
+}
+
+static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, int root)
+{
+    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    const int known = p->tree.n;
+    int i;
+
+    specdec__draft_reroot(p, root);
+    for (i = root + 1; i < known; i++)
+        if (p->place[i] >= 0)
+            numbers[p->place[i]] = numbers[i];
+    for (p->ran = 0, i = 1; i < p->tree.n; i++)
+        p->ran += p->extended[i];
+}
+
+static void specdec__draft_afar_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    (void)text;
+    specdec__guess_cut(specdec__draft_afar_link(d), at, length);
+}
+
+static void specdec__draft_afar_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__guess_branch(specdec__draft_afar_link(d), at, of, length);
+}
+
+/* That other rank's time. */
+static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    (void)d;
+    (void)target;
+    return 0;
+}
+
+/* It was told. */
+static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int count)
+{
+    (void)d;
+    (void)at;
+    (void)count;
+    return 0;
+}
+
+static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t *text, int count,
+                                     const specdec_sampling *s)
+{
+    specdec__link *link = specdec__draft_afar_link(d);
+    uint32_t words[SPECDEC__GUESS_SAMPLING];
+
+    words[0] = specdec__bits_from_float(s->temperature);
+    words[1] = (uint32_t)s->top_k;
+    words[2] = specdec__bits_from_float(s->top_p);
+    words[3] = specdec__bits_from_float(s->min_p);
+    words[4] = specdec__bits_from_float(s->repetition_penalty);
+    words[5] = (uint32_t)s->repetition_window;
+    words[6] = (uint32_t)s->seed;
+    words[7] = (uint32_t)(s->seed >> 32);
+    specdec__guess_choose(link, at, words);
+    specdec__guess_tell(link, at, text, count);
+}
+
+static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                               specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_afar *m = SPECDEC__TAKE(arena, specdec__draft_afar, 1);
+    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
+
+    (void)error;
+    d->state = m;
+    if (!m)
+        return SPECDEC_OK;
+    m->target = setup->target;
+    m->vocab = setup->target->model->vocab_size;
+    m->numbers = numbers;
+    m->capacity = setup->capacity;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_afar_kind = {
+    0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
+    specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
+    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * ================================================================================================================== */
+
+#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
+#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
+
+/* What a rank that only drafts knows of a text. */
+typedef struct specdec__guesser_text {
+    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
+    uint32_t epoch;    /* that rank 0 is in */
+    int fresh;         /* the root is one of which rank 0 was not told yet */
+    int full;          /* there was no room for guesses behind so many tokens */
+} specdec__guesser_text;
+
+/* What a rank has that only drafts. */
+typedef struct specdec__guesser {
+    specdec__guesser_text *texts; /* (texts) */
+    uint32_t number;         /* of the next guess */
+    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
+    int runs;                /* that were made for it since its turn came */
+} specdec__guesser;
+
+SPECDEC__FOR_SIZE
+
+/* What a rank needs that only drafts. */
+static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
+{
+    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
+    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
+    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
+    int i;
+
+    for (i = 0; i < e->room.views; i++) {
+        uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
+
+        if (texts)
+            texts[i].numbers = numbers;
+    }
+    if (!guesser)
+        return;
+    guesser->texts = texts;
+    guesser->number = 1;
+    e->link->guesser = guesser;
+}
 
 static specdec__proposal *specdec__guesser_proposal(const specdec *t)
 {
@@ -38490,7 +39608,7 @@ static void specdec__guesser_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->stays = p->count = 0;
     t->count = count;
-    t->engine->guesser->texts[t->at].full = 0;
+    t->engine->link->guesser->texts[t->at].full = 0;
 }
 
 /* Guesses begin behind the text, or go on where some stayed. */
@@ -38501,7 +39619,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->guesser->texts[t->at].fresh = !p->stays;
+    e->link->guesser->texts[t->at].fresh = !p->stays;
     p->grows = 1;
 }
 
@@ -38510,7 +39628,7 @@ static void specdec__guesser_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    uint32_t *numbers = e->guesser->texts[t->at].numbers;
+    uint32_t *numbers = e->link->guesser->texts[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -38521,7 +39639,7 @@ static void specdec__guesser_settle(specdec *t, int n)
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_fade(e->tune);
-    if (e->guesser->text == t)
+    if (e->link->guesser->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
@@ -38612,9 +39730,9 @@ static void specdec__guesser_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->guesser->texts[view].epoch != epoch)
+        if (e->link->guesser->texts[view].epoch != epoch)
             specdec__guesser_cut(&e->texts[view], e->texts[view].count);
-        e->guesser->texts[view].epoch = epoch;
+        e->link->guesser->texts[view].epoch = epoch;
         sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->texts[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
@@ -38648,7 +39766,7 @@ static void specdec__guesser_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser *g = e->guesser;
+    specdec__guesser *g = e->link->guesser;
     specdec__guesser_text *own = &g->texts[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
@@ -38684,7 +39802,7 @@ static int specdec__guesser_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->guesser->texts[t->at];
+    specdec__guesser_text *own = &e->link->guesser->texts[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -38716,7 +39834,7 @@ static int specdec__guesser_extend(specdec *t)
 /* The next text behind whose last token nothing was guessed yet; NULL: there is none. */
 static specdec *specdec__guesser_next(const specdec__engine *e)
 {
-    const specdec__guesser *g = e->guesser;
+    const specdec__guesser *g = e->link->guesser;
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
@@ -38733,7 +39851,7 @@ static specdec *specdec__guesser_next(const specdec__engine *e)
 /* Goes on with a text: another one when that waits and this one had its turn. Returns 0 when there is none. */
 static int specdec__guesser_work(specdec__engine *e)
 {
-    specdec__guesser *g = e->guesser;
+    specdec__guesser *g = e->link->guesser;
     specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__guesser_next(e);
     int went = g->text && !next && specdec__guesser_extend(g->text);
 
@@ -38775,70 +39893,112 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/work: one step of an engine, whichever kind.
+ * >>cluster/cluster: the table by which an engine reaches the other ranks: all that the rest of the library calls here.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A step of an engine. In a cluster a text that waits for it may be cancelled, whether it takes part or not. */
-static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+/* A draft model is remote where a rank has it alone. */
+static const specdec__drafter_kind *specdec__cluster_kind(const specdec_config *c, const specdec__drafter_kind *kind)
 {
-    if (SPECDEC__CLUSTER && e->link)
-        e->link->caller = t ? &t->cancel : NULL;
-    specdec__pipe_drain(e);
-    if (e->member_count)
-        specdec__engine_draft(e);
-    specdec__engine_reserve(e);
-    if (e->member_count)
-        specdec__engine_run(e, start);
-    if (SPECDEC__CLUSTER && e->link)
-        e->link->caller = NULL;
+    return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_drafter(c->cluster)
+               ? &specdec__draft_afar_kind : kind;
 }
 
-/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
-   has. Errors are those of t; what goes wrong with others they are told by their next call. */
-static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
+/* The link of a rank, and the lane of rank 0. */
+static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 {
-    double start = specdec__os_seconds();
-    specdec_result result = SPECDEC_OK;
+    const specdec_cluster *cluster = e->config.cluster;
+    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
+    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
+    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
+    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
+    int i;
 
-    if (t && t->from_row && e->row_of == t) {
-        specdec__engine_begin_answer(t);
-        return SPECDEC_OK;
+    e->link = link;
+    if (e->remote->drafts)
+        specdec__guesser_take(e, arena);
+    if (!link || arena->used == SIZE_MAX)
+        return;
+    link->hooks = &e->config.hooks;
+    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
+                                                              e->config.context);
+    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
+    if (e->remote->drafts) {
+        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
+        specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
-    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
-        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
-
-        if (t->from_row || specdec__engine_pending(t) > 0)
-            result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
-        if (result)
-            return result;
-        if (t->from_row) {
-            specdec__engine_begin_answer(t);
-            return SPECDEC_OK;
-        }
+    for (i = 0; i < e->room.views; i++) {
+        link->views[i] = &e->texts[i].view;
+        link->cancels[i] = &e->texts[i].cancel;
     }
-    specdec__engine_gather(e, t);
-    if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
-        specdec__engine_lead(e);
-        if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start))
-            specdec__engine_turn(e, t, start);
-        if (!t && !e->member_count)
-            return SPECDEC_DONE;
-    }
-    if (t) {
-        result = t->failed;
-        t->failed = SPECDEC_OK;
-    }
-    return result;
+    link->ranks = ranks;
+    ranks->link = link;
+    ranks->stage.context = &e->target;
+    ranks->pipe.node = node;
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
 }
 
-/* A pending cancellation ends one call. */
-static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+/* While weights are repacked, the other ranks hear that this one goes on. */
+static int specdec__cluster_loads(void *user_data, const char *what, int done, int total)
 {
-    t->cancelled = result == SPECDEC_ERROR_CANCELLED;
-    if (t->cancelled)
-        SPECDEC__STORE(&t->cancel, 0);
+    const specdec__engine *e = (const specdec__engine *)user_data;
+    const specdec_hooks *hooks = &e->config.hooks;
+
+    if (e->link)
+        specdec__link_load(e->link);
+    return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
+}
+
+/* Rank 0 finds the others, and has a lane when any of them has layers; the others say that they are ready. */
+static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
+{
+    specdec__link *link = e->link;
+
+    link->ranks->pipe.kind = &specdec__ranks_kind;
+    e->pipe = link->cluster.rank || !specdec__link_last(link) ? NULL : &link->ranks->pipe;
+    return specdec__link_meet(link, &e->config.hooks, error);
+}
+
+/* In a cluster a sequence that waits for a step may be cancelled, whether it takes part or not. */
+static void specdec__cluster_wait(specdec__engine *e, int *cancel) { e->link->caller = cancel; }
+
+/* Obeys rank 0 until that ends; counts what was done. */
+static specdec_result specdec__cluster_serve(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    specdec__link *link = e->link;
+    specdec_result result;
+
+    e->pool.cancel = &link->stop;
+    link->cancel = &t->cancel;
+    result = link->guesser ? specdec__guesser_serve(e) : specdec__link_serve(link);
+    t->stats.steps = link->runs;
+    t->stats.drafted = link->run_nodes;
+    t->stats.accepted = link->kept_nodes;
+    t->stats.seconds = link->working;
+    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
+}
+
+static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
+
+/* Of rank 0, of the others that have layers, of one that only drafts. */
+static const specdec__remote specdec__cluster_remotes[] = {
+    {0, specdec__cluster_cut, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, NULL, specdec__cluster_end},
+    {0, specdec__cluster_cut, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, specdec__cluster_serve, specdec__cluster_end},
+    {1, NULL, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
+     specdec__cluster_start, specdec__cluster_wait, specdec__cluster_serve, specdec__cluster_end}};
+
+/* Checks config.cluster, fits the rest of the configuration to this rank, and chooses the table. */
+static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
+{
+    const specdec_cluster *cluster = e->config.cluster;
+    specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
+
+    if (!result && e->config.cluster)
+        e->remote = &specdec__cluster_remotes[specdec__cluster_drafts(cluster) ? 2 : cluster->rank > 0];
     return result;
 }
 
@@ -38910,7 +40070,7 @@ static specdec_result specdec__check_call(specdec *t, int given)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
-    if (SPECDEC__CLUSTER && t->engine->link && t->engine->link->cluster.rank)
+    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
@@ -38925,13 +40085,22 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
+/* Makes the engine a rank of the cluster that the configuration names. */
+static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
+{
+    if (!SPECDEC__CLUSTER && e->config.cluster)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
+    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+}
+
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
 
     specdec__engine_parts(e, arena);
-    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+    if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
+        (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
@@ -39037,20 +40206,12 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
 
 static specdec_result specdec__call_serve(specdec *t)
 {
-    specdec__link *link = t ? t->engine->link : NULL;
-    specdec_result result;
+    const specdec__remote *remote = t ? t->engine->remote : NULL;
 
-    if (!t || !SPECDEC__CLUSTER || !link || !link->cluster.rank)
-        return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
-                 : SPECDEC_ERROR_ARGUMENT;
-    t->engine->pool.cancel = &link->stop;
-    link->cancel = &t->cancel;
-    result = t->engine->guesser ? specdec__guesser_serve(t->engine) : specdec__link_serve(link);
-    t->stats.steps = link->runs;
-    t->stats.drafted = link->run_nodes;
-    t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working;
-    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
+    if (!t)
+        return SPECDEC_ERROR_ARGUMENT;
+    return SPECDEC__PIPE && remote && remote->serve ? remote->serve(t)
+               : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
 static specdec_result specdec__call_open(specdec *t, specdec **opened)
@@ -41011,7 +42172,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 {
     const specdec__kv *kv = &t->engine->target.kv;
     uint32_t *field = saved->field;
-    int i, bad = 0, window = kv->span[SPECDEC__WINDOW].layers ? kv->span[SPECDEC__WINDOW].window : 0;
+    int i, bad = 0, window = kv->span[SPECDEC__WINDOW].bytes ? kv->span[SPECDEC__WINDOW].window : 0;
 
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
         field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
@@ -41363,8 +42524,8 @@ void specdec_deinit(specdec *t)
     if (!specdec__enter(t))
         return;
     specdec__ahead_forget(t, 0);
-    if (SPECDEC__CLUSTER && t->engine->link)
-        specdec__link_end(t->engine->link);
+    if (SPECDEC__PIPE && t->engine->remote)
+        t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
     for (i = 0; i < t->engine->room.views; i++)
@@ -41446,6 +42607,34 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
     scale = X(set)((float)specdec__inverse_root((double)X(sum)(sums) / (double)length + (double)epsilon));
     for (i = from; i < to; i += SPECDEC__LANES)
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
+}
+
+/* The same of x less its mean. Padding with zeros adds to the sum of squares what is then taken away. */
+SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsilon, int length, int from, int to,
+                                 float *out)
+{
+    V sums[SPECDEC__PARTS], squares[SPECDEC__PARTS], mean, scale;
+    double average, padding = (16 - length % 16) % 16;
+    int i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sums[p] = squares[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < length; i += 16)
+            sums[p] = X(add)(X(load)(x + i), sums[p]);
+    }
+    mean = X(set)((float)((double)X(sum)(sums) / (double)length));
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        for (i = p * SPECDEC__LANES; i < length; i += 16) {
+            const V off = X(sub)(X(load)(x + i), mean);
+
+            squares[p] = X(madd)(off, off, squares[p]);
+        }
+    average = (double)(float)((double)X(sum)(sums) / (double)length);
+    average = ((double)X(sum)(squares) - specdec__product(specdec__product(average, average), padding)) /
+              (double)length;
+    scale = X(set)((float)specdec__inverse_root((average > 0 ? average : 0) + (double)epsilon));
+    for (i = from; i < to; i += SPECDEC__LANES)
+        X(store)(out + i, X(mul)(X(mul)(X(sub)(X(load)(x + i), mean), scale), X(load)(weight + i)));
 }
 
 /* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
@@ -41538,6 +42727,15 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
 /* x / (1 + e^y) */
 SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
 
+/* x = x / (1 + e^-by), elementwise. */
+SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(gated)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
+}
+
 /* x = x / (1 + e^-x) * by, elementwise. */
 SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
 {
@@ -41579,6 +42777,46 @@ SPECDEC__LANE void X(gelu_exact)(float *x, const float *by, int count)
         p = X(mul)(p, X(exp)(X(mul)(X(mul)(v, v), X(set)(-0.5f))));
         p = X(sub)(X(max)(v, X(set)(0)), X(mul)(X(mul)(size, X(set)(0.5f)), p));
         X(store)(x + i, X(mul)(p, X(load)(by + i)));
+    }
+}
+
+/* x = max(x, 0) * by, elementwise. */
+SPECDEC__LANE void X(relu)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(x + i, X(mul)(X(max)(X(load)(x + i), X(set)(0)), X(load)(by + i)));
+}
+
+/* g / (1 + e^(-1.702 g)) (u + 1) of g = min(x, 7), u = min(max(by, -7), 7). */
+SPECDEC__LANE void X(clamped)(float *x, const float *by, int count)
+{
+    const V most = X(set)(7);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const V g = X(min)(X(load)(x + i), most), u = X(min)(X(max)(X(load)(by + i), X(set)(-7)), most);
+
+        X(store)(x + i, X(mul)(X(gated)(g, X(mul)(g, X(set)(-1.702f))), X(add)(u, X(set)(1))));
+    }
+}
+
+/* Both branches of xIELU; the one that is not wanted comes times 0. */
+SPECDEC__LANE void X(xielu)(float *x, const float *shape, int count)
+{
+    const V up = X(set)(shape[0]), down = X(set)(shape[1]), slope = X(set)(shape[2]), low = X(set)(shape[3]);
+    const V zero = X(set)(0), one = X(set)(1);
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const V v = X(load)(x + i), linear = X(mul)(slope, v);
+        const V positive = X(min)(X(max)(X(mul)(v, X(set)(1e38f)), zero), one); /* 1 or 0 */
+        const V below = X(min)(v, zero), above = X(max)(v, zero);
+        const V power = X(sub)(X(exp)(X(min)(below, low)), one);
+
+        X(store)(x + i, X(madd)(positive, X(mul)(X(mul)(up, above), above),
+                                X(madd)(X(sub)(one, positive), X(mul)(down, X(sub)(power, below)), linear)));
     }
 }
 
