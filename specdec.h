@@ -18563,7 +18563,7 @@ static specdec__template_value specdec__template_split_space(specdec__template *
 {
     const specdec__template_value none = specdec__template_none();
     specdec__template_value *out = specdec__template_new_list(t, self->size / 2 + 1);
-    specdec__template_value left = specdec__template_strip(t, self, &none, 3);
+    specdec__template_value left = specdec__template_strip(t, self, &none, right ? 2 : 1);
     size_t count = 0, i;
 
     for (; out && left.size && !t->failed; count++) {
@@ -18571,7 +18571,7 @@ static specdec__template_value specdec__template_split_space(specdec__template *
         size_t at = right ? left.size : 0, size = 1;
 
         if (most-- == 0) {
-            out[count++] = specdec__template_strip(t, right ? &left : &left, &none, right ? 2 : 1);
+            out[count++] = specdec__template_strip(t, &left, &none, right ? 2 : 1);
             break;
         }
         if (right) {
@@ -20914,6 +20914,8 @@ static void specdec__template_test(specdec__template *t)
         specdec__template_primary(t);
         specdec__template_postfix(t);
         arguments = 1;
+    } else if (specdec__template_sees(t, "is")) {
+        specdec__template_garbled(t, "a test is behind another one");
     }
     specdec__template_emit(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_WHICH);
     if (negated)
@@ -21162,20 +21164,16 @@ static void specdec__template_target(specdec__template *t, int attributes)
 {
     specdec__template_value names[2];
     const int32_t begin = (int32_t)t->codes;
-    int count = 0, comma = 0, bracket;
+    int count = 0, comma = 0;
     int32_t unpack;
 
-    bracket = specdec__template_accept(t, '(');
-    while (!t->failed && (!count || comma) && (t->token.kind == SPECDEC__TEMPLATE_NAME || t->token.kind == '(') &&
-           !specdec__template_sees(t, "in")) {
-        if (t->token.kind == '(') {
-            if (++t->depth > SPECDEC__TEMPLATE_DEPTH) {
-                specdec__template_garbled(t, "names are too deep");
-                return;
-            }
+    if (++t->depth > SPECDEC__TEMPLATE_DEPTH)
+        specdec__template_garbled(t, "names are too deep");
+    while (!t->failed && !specdec__template_sees(t, "in")) {
+        if (specdec__template_accept(t, '(')) {
             specdec__template_target(t, attributes);
-            t->depth--;
-        } else {
+            specdec__template_expect(t, ')');
+        } else if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
             names[0] = specdec__template_intern(t, t->token.value);
             specdec__template_lex(t);
             if (attributes && specdec__template_accept(t, '.')) {
@@ -21185,18 +21183,18 @@ static void specdec__template_target(specdec__template *t, int attributes)
             } else {
                 specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, names, 1);
             }
+        } else {
+            break;
         }
         count++;
-        comma = specdec__template_accept(t, ',');
-        if (!comma)
+        if (!specdec__template_accept(t, ','))
             break;
-        bracket |= 2;
+        comma = 1;
     }
-    if (bracket & 1)
-        specdec__template_expect(t, ')');
+    t->depth--;
     if (!count)
         specdec__template_garbled(t, "a name is missing");
-    if (!(bracket & 2))
+    if (!comma)
         return;
     unpack = (int32_t)t->codes;
     specdec__template_emit(t, SPECDEC__TEMPLATE_UNPACK, count);
@@ -21225,8 +21223,7 @@ static void specdec__template_for(specdec__template *t)
         specdec__template_land(t, next);
         specdec__template_emit(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
-    if (specdec__template_sees(t, "recursive"))
-        specdec__template_garbled(t, "recursive loops are not known");
+    specdec__template_accept_name(t, "recursive"); /* a call of its loop is refused */
     specdec__template_emit(t, SPECDEC__TEMPLATE_FOR, 0);
     next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
     specdec__template_exchange(t, begin, middle);
@@ -21775,8 +21772,12 @@ static specdec__template_value specdec__template_times(specdec__template *t, con
 
     times = times < 0 ? 0 : times;
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
+        specdec__template_value text;
+
         specdec__template_put_times(t, a, times);
-        return specdec__template_built(t, from);
+        text = specdec__template_built(t, from);
+        text.safe = a->safe;
+        return text;
     }
     if (times > 1000000)
         return specdec__template_refuse(t, "it needs too much memory");

@@ -302,7 +302,7 @@ static specdec__template_value specdec__template_split_space(specdec__template *
 {
     const specdec__template_value none = specdec__template_none();
     specdec__template_value *out = specdec__template_new_list(t, self->size / 2 + 1);
-    specdec__template_value left = specdec__template_strip(t, self, &none, 3);
+    specdec__template_value left = specdec__template_strip(t, self, &none, right ? 2 : 1);
     size_t count = 0, i;
 
     for (; out && left.size && !t->failed; count++) {
@@ -310,7 +310,7 @@ static specdec__template_value specdec__template_split_space(specdec__template *
         size_t at = right ? left.size : 0, size = 1;
 
         if (most-- == 0) {
-            out[count++] = specdec__template_strip(t, right ? &left : &left, &none, right ? 2 : 1);
+            out[count++] = specdec__template_strip(t, &left, &none, right ? 2 : 1);
             break;
         }
         if (right) {

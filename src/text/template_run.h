@@ -59,8 +59,12 @@ static specdec__template_value specdec__template_times(specdec__template *t, con
 
     times = times < 0 ? 0 : times;
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
+        specdec__template_value text;
+
         specdec__template_put_times(t, a, times);
-        return specdec__template_built(t, from);
+        text = specdec__template_built(t, from);
+        text.safe = a->safe;
+        return text;
     }
     if (times > 1000000)
         return specdec__template_refuse(t, "it needs too much memory");
