@@ -17906,7 +17906,7 @@ static void specdec__template_put_escape(specdec__template *t, const char *escap
 {
     specdec__template_put_text(t, escape);
     while (digits-- > 0)
-        specdec__template_put(t, "0123456789abcdef" + (code >> 4 * digits & 15), 1);
+        specdec__template_put(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
 /* Is a character one that repr escapes? (Unicode's classes Cc, Cf, Zl, Zp, Zs, Co, as far as they matter.) */
@@ -19599,8 +19599,8 @@ static specdec__template_value specdec__template_filter_urlencode(specdec__templ
             specdec__template_put(t, specdec__template_text(&text) + i, 1);
         } else {
             specdec__template_put_text(t, "%");
-            specdec__template_put(t, "0123456789ABCDEF" + (c >> 4), 1);
-            specdec__template_put(t, "0123456789ABCDEF" + (c & 15), 1);
+            specdec__template_put(t, &"0123456789ABCDEF"[c >> 4], 1);
+            specdec__template_put(t, &"0123456789ABCDEF"[c & 15], 1);
         }
     }
     return specdec__template_built(t, from);

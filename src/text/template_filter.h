@@ -358,8 +358,8 @@ static specdec__template_value specdec__template_filter_urlencode(specdec__templ
             specdec__template_put(t, specdec__template_text(&text) + i, 1);
         } else {
             specdec__template_put_text(t, "%");
-            specdec__template_put(t, "0123456789ABCDEF" + (c >> 4), 1);
-            specdec__template_put(t, "0123456789ABCDEF" + (c & 15), 1);
+            specdec__template_put(t, &"0123456789ABCDEF"[c >> 4], 1);
+            specdec__template_put(t, &"0123456789ABCDEF"[c & 15], 1);
         }
     }
     return specdec__template_built(t, from);

@@ -46,7 +46,7 @@ static void specdec__template_put_escape(specdec__template *t, const char *escap
 {
     specdec__template_put_text(t, escape);
     while (digits-- > 0)
-        specdec__template_put(t, "0123456789abcdef" + (code >> 4 * digits & 15), 1);
+        specdec__template_put(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
 /* Is a character one that repr escapes? (Unicode's classes Cc, Cf, Zl, Zp, Zs, Co, as far as they matter.) */
