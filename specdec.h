@@ -157,7 +157,7 @@ extern "C" {
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
    SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
-   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
+   SPECDEC_NO_TEMPLATES  without running chat templates: config.chat_format must name the format; 70 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -675,7 +675,8 @@ typedef struct specdec_message {
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
    token of the context. A conversation that begins without a system message gets the one that the model's template has
-   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   for that. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses messages;
+   UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -2034,6 +2035,16 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 #else
 #define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
 #endif
+
+/* Seconds since 1970, in UTC, for dates that are written; 0 where there is no clock. */
+static SPECDEC__UNUSED int64_t specdec__os_date(void)
+{
+#ifdef SPECDEC_NO_CLOCK
+    return 0;
+#else
+    return (int64_t)time(NULL);
+#endif
+}
 
 /* Seconds since some fixed moment; 0 where there is no clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
@@ -17292,7 +17303,7 @@ enum {
     SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks in each other */
     SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks in each other in the text */
     SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets in each other in the text */
-    SPECDEC__TEMPLATE_NESTED = 64,       /* lists and dicts in each other that are written */
+    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts in each other that are written */
     SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
     SPECDEC__TEMPLATE_STEPS = 4000000    /* instructions, and each 16 bytes that are compared or written */
 };
@@ -22970,6 +22981,7 @@ typedef struct specdec__chat {
     const specdec__chat_format *format; /* NULL: it is not known */
     int trims;                    /* as in the format; a template may say otherwise */
     int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
+    int runs;                     /* there is no format, but the template can be run, each time */
     int no_system;                /* system messages are refused: the template writes them in a way of its own */
     specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
                                       before every first one */
@@ -22996,6 +23008,7 @@ typedef struct specdec__chat_work {
     specdec__chat_found *found;
     void *memory;
     size_t bytes;
+    int64_t now;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
@@ -23229,6 +23242,7 @@ static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specde
                               const specdec_message *messages, int count)
 {
     specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    w->run.now = w->now;
     specdec__chat_give(&w->run, bos, eos, 1);
     specdec__template_give(&w->run, specdec__template_string("tools"), specdec__template_none());
     specdec__template_give(&w->run, specdec__template_string("messages"),
@@ -23394,14 +23408,14 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specd
     int spells;
 
     memset(chat, 0, sizeof *chat);
+    w->now = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__chat_run(w, text, none, specdec__chat_token(v, v->eos), question, 1);
     without = w->run.written;
     written = specdec__chat_ask(w, chat, text, v, question, 1);
-    if (!written.data)
-        return;
     spells = specdec__chat_begins(written, bos);
     chat->begins = spells && written.size > without; /* else the format itself begins with that token */
-    specdec__chat_compare(chat, w, text, v);
+    if (written.data)
+        specdec__chat_compare(chat, w, text, v);
     if (!chat->format && spells && !chat->begins) {
         chat->begins = 1;
         specdec__chat_compare(chat, w, text, v);
@@ -23409,8 +23423,105 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specd
     }
     if (!chat->format && !chat->failed)
         chat->failed = "it writes what no known format does";
-    if (!chat->format)
-        chat->culprit = specdec__chat_keep(w, 0, chat->culprit.data, chat->culprit.size < 64 ? chat->culprit.size : 64);
+    if (chat->format)
+        return;
+    chat->culprit = specdec__chat_keep(w, 0, chat->culprit.data, chat->culprit.size < 64 ? chat->culprit.size : 64);
+    w->now = 0;
+    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), question, 1);
+    chat->runs = !w->run.failed && w->run.written > 0;
+}
+
+/* ---- Templates of no known format, which are run. */
+
+/* What stands for the answers of an earlier conversation, of which only the end is asked for. */
+static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
+
+/* Bytes of memory for specdec__chat_by_template: of a template so long, and conversations of so many bytes. */
+static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
+{
+    return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
+                             specdec__size_multiply(conversation, 8));
+}
+
+/* Says why a template could not be run. */
+static specdec_result specdec__chat_refused(const specdec__template *t, specdec_error *error)
+{
+    const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
+    const char *culprit = size ? (const char *)t->culprit.data : "";
+
+    if (t->full || !strcmp(t->failed, "it needs too much memory"))
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long: with this context, %zu bytes "
+                             "are the most", t->room);
+    if (t->raised)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the model's chat template refuses the conversation: %.*s",
+                             size, culprit);
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "the model's chat template, line %d, column %d: %s%s%.*s",
+                         t->line, t->column, t->failed, size ? ": " : "", size, culprit);
+}
+
+/* Keeps of what was written what stands behind the answer that stands for all before it, and of that what the token
+   that ended the answer (end; empty: none did) has not yet written. */
+static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
+{
+    const size_t size = sizeof specdec__chat_answer - 1;
+    size_t at = 0, from = 0, i;
+
+    for (i = 0; i + size <= out->needed; i++)
+        if (memcmp(out->text + i, specdec__chat_answer, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
+            from = i + size;
+    while (from + at < out->needed && at < 2 && memchr(" \n", out->text[from + at], 2))
+        at++;
+    if (end.size && out->needed - from - at >= end.size && memcmp(out->text + from + at, end.data, end.size) == 0)
+        from += at + end.size;
+    out->needed -= from;
+    for (i = 0; i < out->needed; i++) {
+        const int plain = out->plain[(i + from) / 8] >> (i + from) % 8 & 1;
+
+        out->text[i] = out->text[i + from];
+        specdec__template_set_bit(out->plain, i, plain);
+    }
+}
+
+/* Renders messages by the model's template into out, with what makes the model answer. last: the token that ended the
+   answer before them; -1: none did, or (begun = 0) they are the first. memory: see specdec__chat_template_bytes.
+   Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
+specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
+                          const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
+                          specdec__chat_text *out, specdec_error *error)
+{
+    const specdec_message before[] = {{SPECDEC_USER, "...", 3, 1},
+                                      {SPECDEC_ASSISTANT, specdec__chat_answer, sizeof specdec__chat_answer - 1, 1}};
+    const size_t skip = (size_t)(0 - (uintptr_t)memory) & (SPECDEC__CACHE_LINE - 1);
+    specdec__template *t = (specdec__template *)(void *)((unsigned char *)memory + skip);
+    const size_t used = skip + (sizeof *t + SPECDEC__CACHE_LINE - 1) / SPECDEC__CACHE_LINE * SPECDEC__CACHE_LINE;
+    const specdec__bytes none = {NULL, 0};
+    specdec__template_value list, earlier;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
+            (!messages[i].text && messages[i].length))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
+    if (bytes < used)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
+    specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
+    t->now = now;
+    specdec__chat_give(t, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 1);
+    specdec__template_give(t, specdec__template_string("tools"), specdec__template_none());
+    list = specdec__chat_values(t, messages, count);
+    if (begun) {
+        earlier = specdec__chat_values(t, before, 2);
+        list = specdec__template_sum(t, &earlier, &list);
+    }
+    specdec__template_give(t, specdec__template_string("messages"), list);
+    specdec__template_render(t);
+    if (t->failed)
+        return specdec__chat_refused(t, error);
+    out->needed = t->written;
+    if (begun)
+        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_text(v, (uint32_t)last), out);
+    return SPECDEC_OK;
 }
 
 /* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
@@ -34417,6 +34528,11 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
+    if (SPECDEC__TEMPLATES && e->target_model->chat_template.data) {
+        const size_t most = specdec__chat_template_bytes(e->target_model->chat_template.size, e->chat_bytes);
+
+        e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
+    }
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
@@ -35200,6 +35316,10 @@ static void specdec__engine_tell_chat(const specdec__engine *e)
 
     if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
         return;
+    if (!chat->format && chat->runs) {
+        specdec__tell(hooks, "chat: the model's template is run");
+        return;
+    }
     if (!chat->format) {
         specdec__chat_unknown(chat, &words);
         specdec__tell(hooks, "%s", words.text);
@@ -40600,6 +40720,25 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
+/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before. */
+static specdec_result specdec__chat_text_of(specdec *t, const specdec_message *messages, int count,
+                                            specdec__chat_text *out)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int begun = t->handed_out > 0;
+    const int32_t last = begun ? t->tokens[t->handed_out - 1] : -1;
+
+    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+        return specdec__chat_by_template(v, t->model->chat_template, begun,
+                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
+                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
+                                         &t->error);
+    if (begun)
+        specdec__chat_end_turn(t, out);
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+                                &t->error);
+}
+
 static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
@@ -40608,7 +40747,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS || !t->engine->chat.format)
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
         return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
@@ -40621,10 +40760,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     out.plain = t->engine->chat_plain;
     out.size = t->engine->chat_bytes;
     out.needed = 0;
-    if (t->handed_out)
-        specdec__chat_end_turn(t, &out);
-    result = specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), t->handed_out > 0, messages, count,
-                                  &out, &t->error);
+    result = specdec__chat_text_of(t, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);

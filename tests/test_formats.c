@@ -792,6 +792,46 @@ static void test_no_system(void)
     stop(s);
 }
 
+/* A template of no known format is run: the first turn is what it writes, later ones what it writes behind an answer. */
+static void test_run(void)
+{
+    specdec_message messages[] = {{SPECDEC_USER, "hello", 5, 0}, {SPECDEC_USER, "</s></s>", 8, 0}, {SPECDEC_SYSTEM, "x", 1, 0}};
+    static const char text[] = LOOP "{% if m.role == 'system' %}{{ raise_exception('no ' + m.role) }}{% endif %}"
+                                    "{{ '<' + m.role + '>' + m.content + '</s>\n' }}" END "<a>";
+    int32_t expected[64];
+    const int32_t *tokens;
+    int count, ended, ends, i;
+    subject *s = make(NULL, 0);
+
+    TEST("a template of no known format is run, and user text becomes no control token");
+    CHECK_EQUAL_INT(start(s), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_special(s->engine, "<user>hello</s>\n<a>", SPECDEC_WHOLE_STRING), SPECDEC_OK);
+    specdec_tokens(s->engine, &tokens, &count);
+    CHECK(count <= 64);
+    memcpy(expected, tokens, (size_t)count * sizeof *tokens);
+    i = count;
+    stop(s);
+    s = make(text, 0);
+    s->config.settings.max_tokens = 4;
+    CHECK_EQUAL_INT(start(s), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_chat(s->engine, messages + 2, 1), SPECDEC_ERROR_ARGUMENT);
+    CHECK(strstr(specdec_error_text(s->engine), "no system") != NULL);
+    CHECK_EQUAL_INT(specdec_chat(s->engine, messages, 1), SPECDEC_OK);
+    specdec_tokens(s->engine, &tokens, &count);
+    CHECK_EQUAL_INT(count, i);
+    CHECK(count == i && memcmp(tokens, expected, (size_t)count * sizeof *tokens) == 0);
+    while (specdec_step(s->engine, &tokens, &count) == SPECDEC_OK)
+        ;
+    specdec_tokens(s->engine, &tokens, &count);
+    ended = tokens[count - 1] == 2;
+    ends = often(s, 2);
+    CHECK_EQUAL_INT(specdec_chat(s->engine, messages + 1, 1), SPECDEC_OK);
+    CHECK_EQUAL_INT(often(s, 2), ends + !ended + 1);
+    specdec_tokens(s->engine, &tokens, &i);
+    CHECK(i > count && i < count + 64);
+    stop(s);
+}
+
 int main(void)
 {
     test_formats();
@@ -803,5 +843,6 @@ int main(void)
     test_forged();
     test_counting();
     test_no_system();
+    test_run();
     return check_report("test_formats");
 }

@@ -36,7 +36,7 @@ enum {
     SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks in each other */
     SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks in each other in the text */
     SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets in each other in the text */
-    SPECDEC__TEMPLATE_NESTED = 64,       /* lists and dicts in each other that are written */
+    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts in each other that are written */
     SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
     SPECDEC__TEMPLATE_STEPS = 4000000    /* instructions, and each 16 bytes that are compared or written */
 };
