@@ -52,7 +52,7 @@ help:
 # share build/private.o. Both objects go with build/kernels.o. Examples that name it are programs of one file.
 INSIDE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION $(1))))
 ALONE = $(call INSIDE,examples/*.c) $(BUILD)/test_arguments$(EXE)
-PRIVATE = $(filter-out $(ALONE),$(call INSIDE,tools/lab/*.c tests/test_*.c))
+PRIVATE = $(filter-out $(ALONE),$(call INSIDE,tools/*.c tools/lab/*.c tests/test_*.c))
 # Tests that include the parts that they test.
 OF_PARTS = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l '"../src/\|test_quant\.c' tests/test_*.c)))
 SHARING = $(filter-out $(ALONE) $(PRIVATE) $(OF_PARTS),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))

@@ -49,7 +49,7 @@ extern "C" {
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
    SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
-   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
+   SPECDEC_NO_TEMPLATES  without running chat templates: config.chat_format must name the format; 70 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -572,7 +572,8 @@ typedef struct specdec_message {
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
    token of the context. A conversation that begins without a system message gets the one that the model's template has
-   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   for that. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses messages;
+   UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */

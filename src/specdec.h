@@ -35,7 +35,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
+     No training, no GPU, no downloads, no images.
 
    STEP BY STEP
 
@@ -97,7 +97,8 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop template template_run chat
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop
+         template template_write template_method template_filter template_token template_parse template_run chat
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows attention recurrent step
@@ -162,6 +163,11 @@
 #include "text/decode.h"
 #include "text/stop.h"
 #include "text/template.h"
+#include "text/template_write.h"
+#include "text/template_method.h"
+#include "text/template_filter.h"
+#include "text/template_token.h"
+#include "text/template_parse.h"
 #include "text/template_run.h"
 #include "text/chat.h"
 #include "constraint/automaton.h"

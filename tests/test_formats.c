@@ -14,6 +14,21 @@
 #define ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
 static specdec__chat_work work;
+
+static void recognise(specdec__chat *chat, specdec__bytes text, const specdec__vocab *v)
+{
+    static specdec__chat_found found;
+    static union { /* aligned */
+        void *pointer;
+        unsigned char bytes[512 * 1024];
+    } memory;
+
+    work.found = &found;
+    work.memory = memory.bytes;
+    work.bytes = specdec__template_room(text.size) < sizeof memory ? specdec__template_room(text.size) : sizeof memory;
+    specdec__chat_recognise(&work, text, v);
+    *chat = found.chat;
+}
 static specdec_error failure;
 
 static specdec__bytes bytes_of(const char *text)
@@ -144,6 +159,8 @@ typedef struct expected {
 #define CHATML "{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}"
 #define ASK "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 
+#define BRACKETS(b) b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b
+
 static const expected cases[] = {
     /* plain, white space of all kinds, comments, macros, namespaces */
     {"chatml", "<s>", LOOP CHATML END ASK, 0, 0, 0, NULL, NULL},
@@ -265,22 +282,22 @@ static const expected cases[] = {
                   "' + m.content }}{% endif %}" END ASSISTANT, 0, 0, 0, "no known format", NULL},
     /* what is not understood */
     {NULL, "<s>", "", 0, 0, 0, "no known format", NULL},
-    {NULL, "<s>", "{{ something else }}", 0, 0, 0, "not understood", NULL},
+    {NULL, "<s>", "{{ something else }}", 0, 0, 0, "no end where it must have one: else", NULL},
     {NULL, "<s>", "{% for m in messages %}", 0, 0, 0, "no end", NULL},
     {NULL, "<s>", "{% endfor %}", 0, 0, 0, "not begun", NULL},
-    {NULL, "<s>", "{{ messages | selectattr('role') }}", 0, 0, 0, "not known: selectattr", NULL},
+    {NULL, "<s>", "{{ messages | selectattr('role') }}", 0, 0, 0, "has no text", NULL},
     {NULL, "<s>", "{{ nothing.at.all }}", 0, 0, 0, "not defined", NULL},
-    {NULL, "<s>", "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", 0, 0, 0, "not understood", NULL},
-    {NULL, "<s>", "{{ (((((((((1))))))))) }}", 0, 0, 0, "not understood", NULL},
-    {NULL, "<s>", "{% for a in messages %}{% for b in messages * 9 %}{% endfor %}{% endfor %}", 0, 0, 0, "number", NULL},
+    {NULL, "<s>", "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", 0, 0, 0, "too deep", NULL},
+    {NULL, "<s>", "{{ " BRACKETS("(") "1" BRACKETS(")") " }}", 0, 0, 0, "too deep", NULL},
+    {NULL, "<s>", "{% for a in messages %}{% for b in messages * 9000000 %}{% endfor %}{% endfor %}", 0, 0, 0, "memory", NULL},
     {NULL, "<s>", "{{ 'never ends }}", 0, 0, 0, "no end", NULL},
-    {NULL, "<s>", LOOP LOOP LOOP LOOP LOOP LOOP LOOP END END END END END END END, 0, 0, 0, "too long", NULL},
+    {NULL, "<s>", LOOP LOOP LOOP LOOP LOOP LOOP LOOP LOOP LOOP END END END END END END END END END, 0, 0, 0, "too long", NULL},
     {NULL, "<s>", "{% macro a(x) %}{% for m in [1, 2, 3, 4, 5, 6, 7] %}{{ x }}{% endfor %}{% endmacro %}"
-                  "{{ a(a(a(a('xxxxxxxx')))) }}", 0, 0, 0, "too much", NULL},
-    {NULL, "<s>", "{{ 1 % 0 }}", 0, 0, 0, "number", NULL},
+                  "{{ a(a(a(a('xxxxxxxx')))) }}", 0, 0, 0, "room for", NULL},
+    {NULL, "<s>", "{{ 1 % 0 }}", 0, 0, 0, "divides by nothing", NULL},
     {NULL, "<s>", "{% set a = 'xxxxxxxxxxxxxxxx' %}{% for m in messages %}{% set a = a + a + a + a + a + a + a + a + a + a + a "
                   "+ a + a + a + a %}{% for n in [1, 2, 3] %}{{ a ~ a ~ a ~ a ~ a ~ a }}{% endfor %}{{ a ~ a ~ a ~ a ~ a ~ a ~ "
-                  "a ~ a ~ a ~ a ~ a ~ a ~ a ~ a }}{% endfor %}", 0, 0, 0, "too much", NULL}};
+                  "a ~ a ~ a ~ a ~ a ~ a ~ a ~ a }}{% endfor %}", 0, 0, 0, "room for", NULL}};
 
 static int same_bytes(specdec__bytes a, const char *text)
 {
@@ -297,7 +314,7 @@ static void test_templates(void)
         specdec__chat chat;
         int as_expected;
 
-        specdec__chat_recognise(&chat, &work, bytes_of(e->text), vocabulary(e->bos, "</s>"));
+        recognise(&chat, bytes_of(e->text), vocabulary(e->bos, "</s>"));
         if (e->name)
             as_expected = chat.format && strcmp(chat.format->name, e->name) == 0 && chat.begins == e->begins &&
                           chat.trims == e->trims && chat.no_system == e->no_system && same_bytes(chat.system, e->system) &&
@@ -346,7 +363,7 @@ static void test_broken_templates(void)
             memcpy(text + from, piece, more);
             memcpy(text + from + more, cases[i].text + from + gone, size - from - gone);
             text[size - gone + more] = 0;
-            specdec__chat_recognise(&chat, &work, bytes_of(text), vocabulary("<s>", "</s>"));
+            recognise(&chat, bytes_of(text), vocabulary("<s>", "</s>"));
             CHECK(!chat.format == (chat.failed != NULL));
         }
 }
@@ -421,7 +438,7 @@ static void test_shared_templates(void)
         if (strstr(name, "deepseek")) /* these spell it */
             eos = "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>";
         v = vocabulary("<s>", eos);
-        specdec__chat_recognise(&chat, &work, bytes_of(text), v);
+        recognise(&chat, bytes_of(text), v);
         i = check_case(line, text, &chat, bytes_of("<s>"), bytes_of(eos));
         CHECK(i >= 0);
         if (i < 0)
@@ -775,6 +792,46 @@ static void test_no_system(void)
     stop(s);
 }
 
+/* A template of no known format is run: the first turn is what it writes, later ones what it writes behind an answer. */
+static void test_run(void)
+{
+    specdec_message messages[] = {{SPECDEC_USER, "hello", 5, 0}, {SPECDEC_USER, "</s></s>", 8, 0}, {SPECDEC_SYSTEM, "x", 1, 0}};
+    static const char text[] = LOOP "{% if m.role == 'system' %}{{ raise_exception('no ' + m.role) }}{% endif %}"
+                                    "{{ '<' + m.role + '>' + m.content + '</s>\n' }}" END "<a>";
+    int32_t expected[64];
+    const int32_t *tokens;
+    int count, ended, ends, i;
+    subject *s = make(NULL, 0);
+
+    TEST("a template of no known format is run, and user text becomes no control token");
+    CHECK_EQUAL_INT(start(s), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_special(s->engine, "<user>hello</s>\n<a>", SPECDEC_WHOLE_STRING), SPECDEC_OK);
+    specdec_tokens(s->engine, &tokens, &count);
+    CHECK(count <= 64);
+    memcpy(expected, tokens, (size_t)count * sizeof *tokens);
+    i = count;
+    stop(s);
+    s = make(text, 0);
+    s->config.settings.max_tokens = 4;
+    CHECK_EQUAL_INT(start(s), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_chat(s->engine, messages + 2, 1), SPECDEC_ERROR_ARGUMENT);
+    CHECK(strstr(specdec_error_text(s->engine), "no system") != NULL);
+    CHECK_EQUAL_INT(specdec_chat(s->engine, messages, 1), SPECDEC_OK);
+    specdec_tokens(s->engine, &tokens, &count);
+    CHECK_EQUAL_INT(count, i);
+    CHECK(count == i && memcmp(tokens, expected, (size_t)count * sizeof *tokens) == 0);
+    while (specdec_step(s->engine, &tokens, &count) == SPECDEC_OK)
+        ;
+    specdec_tokens(s->engine, &tokens, &count);
+    ended = tokens[count - 1] == 2;
+    ends = often(s, 2);
+    CHECK_EQUAL_INT(specdec_chat(s->engine, messages + 1, 1), SPECDEC_OK);
+    CHECK_EQUAL_INT(often(s, 2), ends + !ended + 1);
+    specdec_tokens(s->engine, &tokens, &i);
+    CHECK(i > count && i < count + 64);
+    stop(s);
+}
+
 int main(void)
 {
     test_formats();
@@ -786,5 +843,6 @@ int main(void)
     test_forged();
     test_counting();
     test_no_system();
+    test_run();
     return check_report("test_formats");
 }

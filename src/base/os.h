@@ -102,6 +102,16 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 #define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
+/* Seconds since 1970, in UTC, for dates that are written; 0 where there is no clock. */
+static SPECDEC__UNUSED int64_t specdec__os_date(void)
+{
+#ifdef SPECDEC_NO_CLOCK
+    return 0;
+#else
+    return (int64_t)time(NULL);
+#endif
+}
+
 /* Seconds since some fixed moment; 0 where there is no clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
 {

@@ -633,6 +633,25 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
+/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before. */
+static specdec_result specdec__chat_text_of(specdec *t, const specdec_message *messages, int count,
+                                            specdec__chat_text *out)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int begun = t->handed_out > 0;
+    const int32_t last = begun ? t->tokens[t->handed_out - 1] : -1;
+
+    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+        return specdec__chat_by_template(v, t->model->chat_template, begun,
+                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
+                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
+                                         &t->error);
+    if (begun)
+        specdec__chat_end_turn(t, out);
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+                                &t->error);
+}
+
 static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
@@ -641,7 +660,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS || !t->engine->chat.format)
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
         return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
@@ -654,10 +673,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     out.plain = t->engine->chat_plain;
     out.size = t->engine->chat_bytes;
     out.needed = 0;
-    if (t->handed_out)
-        specdec__chat_end_turn(t, &out);
-    result = specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), t->handed_out > 0, messages, count,
-                                  &out, &t->error);
+    result = specdec__chat_text_of(t, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);

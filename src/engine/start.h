@@ -143,6 +143,10 @@ static void specdec__engine_tell_chat(const specdec__engine *e)
 
     if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
         return;
+    if (!chat->format && chat->runs) {
+        specdec__tell(hooks, "chat: the model's template is run");
+        return;
+    }
     if (!chat->format) {
         specdec__chat_unknown(chat, &words);
         specdec__tell(hooks, "%s", words.text);

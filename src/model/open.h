@@ -218,19 +218,32 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     return specdec__os_read(room, file->size, source->path, error);
 }
 
-/* Reads the chat template, and recognises it, with memory that keeps what its texts are. */
-static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, specdec_error *error)
+/* Reads the chat template, and recognises it, with memory that is given back but for what its texts are; *beyond: where
+   it ended. */
+static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
+                                          specdec_error *error)
 {
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
+    specdec__chat_found *found;
     specdec__chat_work *work;
+    void *memory;
+    size_t bytes, from;
 
     if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
+    bytes = specdec__template_room(m->chat_template.size);
+    found = SPECDEC__TAKE(arena, specdec__chat_found, 1);
+    from = arena->used;
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
-    if (!arena->base || arena->used == SIZE_MAX)
-        return SPECDEC_OK;
-    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
-    m->chat = &work->found;
+    memory = specdec__arena_reserve(arena, bytes, 1, SPECDEC__CACHE_LINE);
+    if (arena->base && arena->used != SIZE_MAX) {
+        work->found = found;
+        work->memory = memory;
+        work->bytes = bytes;
+        specdec__chat_recognise(work, m->chat_template, &m->vocab);
+        m->chat = &found->chat;
+    }
+    *beyond = specdec__arena_again(arena, from);
     return SPECDEC_OK;
 }
 
@@ -303,7 +316,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
 {
     specdec_result result;
     specdec__bytes name;
-    size_t i;
+    size_t i, beyond = 0;
 
     if ((result = specdec__model_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
@@ -322,7 +335,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (vocabulary_only) { /* whatever the architecture */
         if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
             return result;
-        return specdec__model_chat(m, arena, error);
+        result = specdec__model_chat(m, arena, &beyond, error);
+        specdec__arena_beyond(arena, beyond);
+        return result;
     }
     if (!m->architecture)
         return specdec__model_unknown(name, error);
@@ -332,12 +347,14 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
+        (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
     if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
-    return specdec__model_bind(m, arena, error);
+    result = specdec__model_bind(m, arena, error);
+    specdec__arena_beyond(arena, beyond);
+    return result;
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in

@@ -8,6 +8,7 @@
 #include "vocabulary.h"
 #include "tokenize.h"
 #include "template.h"
+#include "template_method.h"
 #include "template_run.h"
 
 SPECDEC__FOR_SIZE
@@ -96,6 +97,7 @@ typedef struct specdec__chat {
     const specdec__chat_format *format; /* NULL: it is not known */
     int trims;                    /* as in the format; a template may say otherwise */
     int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
+    int runs;                     /* there is no format, but the template can be run, each time */
     int no_system;                /* system messages are refused: the template writes them in a way of its own */
     specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
                                       before every first one */
@@ -103,11 +105,26 @@ typedef struct specdec__chat {
     specdec__bytes culprit;       /* what in it */
 } specdec__chat;
 
-/* What recognising a template takes, and what of it stays: texts of a specdec__chat. */
+enum {
+    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is recognised */
+    SPECDEC__CHAT_KEPT = 4096    /* and of these, those that stay */
+};
+
+/* What stays of recognising a template: texts of a specdec__chat. */
+typedef struct specdec__chat_found {
+    specdec__chat chat;
+    char kept[SPECDEC__CHAT_KEPT];
+} specdec__chat_found;
+
+/* What recognising a template takes, and memory[bytes] for running it. */
 typedef struct specdec__chat_work {
     specdec__template run;
-    char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
-    specdec__chat found;
+    char output[SPECDEC__CHAT_ROOM], expected[SPECDEC__CHAT_ROOM];
+    unsigned char plain[SPECDEC__CHAT_ROOM / 8];
+    specdec__chat_found *found;
+    void *memory;
+    size_t bytes;
+    int64_t now;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
@@ -301,6 +318,54 @@ static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat
            out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
 }
 
+/* A conversation as a template reads it: a list of dicts. Messages are what their callers say they are: marked, unless
+   they may spell control tokens. */
+static specdec__template_value specdec__chat_values(specdec__template *t, const specdec_message *messages, int count)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)count), *members;
+    int i;
+
+    for (i = 0; list && i < count && !t->failed; i++) {
+        const char *text = messages[i].text ? messages[i].text : "";
+        const size_t size = messages[i].length == SPECDEC_WHOLE_STRING ? strlen(text) : messages[i].length;
+
+        members = specdec__template_new_list(t, 4);
+        if (!members)
+            break;
+        members[0] = specdec__template_string("role");
+        members[1] = specdec__template_string(roles[messages[i].role]);
+        members[2] = specdec__template_string("content");
+        members[3] = messages[i].special ? specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size)
+                                         : specdec__template_marked(t, text, size);
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, members, 2);
+    }
+    return specdec__template_listing(list, (size_t)count);
+}
+
+/* Gives a template the texts of the tokens that begin and end texts, and what else is always there. */
+static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
+{
+    specdec__template_give(t, specdec__template_string("bos_token"),
+                           specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_give(t, specdec__template_string("eos_token"),
+                           specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_give(t, specdec__template_string("add_generation_prompt"), specdec__template_bool(generate));
+}
+
+/* What the template writes for messages, in w->run. */
+static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos, specdec__bytes eos,
+                              const specdec_message *messages, int count)
+{
+    specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    w->run.now = w->now;
+    specdec__chat_give(&w->run, bos, eos, 1);
+    specdec__template_give(&w->run, specdec__template_string("tools"), specdec__template_none());
+    specdec__template_give(&w->run, specdec__template_string("messages"),
+                           specdec__chat_values(&w->run, messages, count));
+    specdec__template_render(&w->run);
+}
+
 /* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
 static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                         const specdec__vocab *v, const specdec_message *messages, int count)
@@ -308,7 +373,7 @@ static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *ch
     const specdec__bytes bos = specdec__chat_token(v, v->bos);
     specdec__bytes written = {NULL, 0};
 
-    specdec__template_render(&w->run, text, bos, specdec__chat_token(v, v->eos), messages, count);
+    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), messages, count);
     chat->failed = w->run.failed;
     chat->culprit = w->run.culprit;
     if (chat->failed)
@@ -326,10 +391,10 @@ static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const
 {
     specdec__bytes out = {NULL, 0};
 
-    if (at <= sizeof w->kept && size <= sizeof w->kept - at) {
-        out = specdec__template_bytes(w->kept + at, size);
+    if (at <= SPECDEC__CHAT_KEPT && size <= SPECDEC__CHAT_KEPT - at) {
+        out = specdec__template_bytes(w->found->kept + at, size);
         if (size)
-            memcpy(w->kept + at, data, size);
+            memcpy(w->found->kept + at, data, size);
     }
     return out;
 }
@@ -448,10 +513,10 @@ static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, sp
 }
 
 /* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
-   messages, answers and white space. What is found stays in *chat, its texts in *w. A vocabulary must be complete. */
-static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
-                                                    const specdec__vocab *v)
+   messages, answers and white space. What is found stays in *w->found. A vocabulary must be complete. */
+static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
 {
+    specdec__chat *const chat = &w->found->chat;
     const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
     const specdec_message *question = specdec__chat_plain + 1;
     specdec__bytes written;
@@ -459,14 +524,14 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
     int spells;
 
     memset(chat, 0, sizeof *chat);
-    specdec__template_render(&w->run, text, none, specdec__chat_token(v, v->eos), question, 1);
+    w->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    specdec__chat_run(w, text, none, specdec__chat_token(v, v->eos), question, 1);
     without = w->run.written;
     written = specdec__chat_ask(w, chat, text, v, question, 1);
-    if (!written.data)
-        return;
     spells = specdec__chat_begins(written, bos);
     chat->begins = spells && written.size > without; /* else the format itself begins with that token */
-    specdec__chat_compare(chat, w, text, v);
+    if (written.data)
+        specdec__chat_compare(chat, w, text, v);
     if (!chat->format && spells && !chat->begins) {
         chat->begins = 1;
         specdec__chat_compare(chat, w, text, v);
@@ -474,6 +539,105 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
     }
     if (!chat->format && !chat->failed)
         chat->failed = "it writes what no known format does";
+    if (chat->format)
+        return;
+    chat->culprit = specdec__chat_keep(w, 0, chat->culprit.data, chat->culprit.size < 64 ? chat->culprit.size : 64);
+    w->now = 0;
+    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), question, 1);
+    chat->runs = !w->run.failed && w->run.written > 0;
+}
+
+/* ---- Templates of no known format, which are run. */
+
+/* What stands for the answers of an earlier conversation, of which only the end is asked for. */
+static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
+
+/* Bytes of memory for specdec__chat_by_template: of a template so long, and conversations of so many bytes. */
+static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
+{
+    return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
+                             specdec__size_multiply(conversation, 8));
+}
+
+/* Says why a template could not be run. */
+static specdec_result specdec__chat_refused(const specdec__template *t, specdec_error *error)
+{
+    const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
+    const char *culprit = size ? (const char *)t->culprit.data : "";
+
+    if (t->full || !strcmp(t->failed, "it needs too much memory"))
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long: with this context, %zu bytes "
+                             "are the most", t->room);
+    if (t->raised)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the model's chat template refuses the conversation: %.*s",
+                             size, culprit);
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "the model's chat template, line %d, column %d: %s%s%.*s",
+                         t->line, t->column, t->failed, size ? ": " : "", size, culprit);
+}
+
+/* Keeps of what was written what stands behind the answer that stands for all before it, and of that what the token
+   that ended the answer (end; empty: none did) has not yet written. */
+static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
+{
+    const size_t size = sizeof specdec__chat_answer - 1;
+    size_t at = 0, from = 0, i;
+
+    for (i = 0; i + size <= out->needed; i++)
+        if (memcmp(out->text + i, specdec__chat_answer, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
+            from = i + size;
+    while (from + at < out->needed && at < 2 && memchr(" \n", out->text[from + at], 2))
+        at++;
+    if (end.size && out->needed - from - at >= end.size && memcmp(out->text + from + at, end.data, end.size) == 0)
+        from += at + end.size;
+    out->needed -= from;
+    for (i = 0; i < out->needed; i++) {
+        const int plain = out->plain[(i + from) / 8] >> (i + from) % 8 & 1;
+
+        out->text[i] = out->text[i + from];
+        specdec__template_set_bit(out->plain, i, plain);
+    }
+}
+
+/* Renders messages by the model's template into out, with what makes the model answer. last: the token that ended the
+   answer before them; -1: none did, or (begun = 0) they are the first. memory: see specdec__chat_template_bytes.
+   Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
+specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
+                          const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
+                          specdec__chat_text *out, specdec_error *error)
+{
+    const specdec_message before[] = {{SPECDEC_USER, "...", 3, 1},
+                                      {SPECDEC_ASSISTANT, specdec__chat_answer, sizeof specdec__chat_answer - 1, 1}};
+    const size_t skip = (size_t)(0 - (uintptr_t)memory) & (SPECDEC__CACHE_LINE - 1);
+    specdec__template *t = (specdec__template *)(void *)((unsigned char *)memory + skip);
+    const size_t used = skip + (sizeof *t + SPECDEC__CACHE_LINE - 1) / SPECDEC__CACHE_LINE * SPECDEC__CACHE_LINE;
+    const specdec__bytes none = {NULL, 0};
+    specdec__template_value list, earlier;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
+            (!messages[i].text && messages[i].length))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
+    if (bytes < used)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
+    specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
+    t->now = now;
+    specdec__chat_give(t, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 1);
+    specdec__template_give(t, specdec__template_string("tools"), specdec__template_none());
+    list = specdec__chat_values(t, messages, count);
+    if (begun) {
+        earlier = specdec__chat_values(t, before, 2);
+        list = specdec__template_sum(t, &earlier, &list);
+    }
+    specdec__template_give(t, specdec__template_string("messages"), list);
+    specdec__template_render(t);
+    if (t->failed)
+        return specdec__chat_refused(t, error);
+    out->needed = t->written;
+    if (begun)
+        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_text(v, (uint32_t)last), out);
+    return SPECDEC_OK;
 }
 
 /* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are

@@ -1,90 +1,175 @@
 /* =====================================================================================================================
- * >>text/template: what a chat template computes with: values, text of expressions, variables. Enough of Jinja to
- *     recognise a format by what its template renders for a few messages.
+ * >>text/template: what a chat template computes with: values, strings that know which of their bytes come from
+ *     messages, and how values are compared and written.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
-#include "../model/gguf.h"
+#include "json.h"
+#include "unicode.h"
 
 SPECDEC__FOR_SIZE
 
-/* The subset of Jinja (Pallets, version 3, as transformers sets it up: trim_blocks and lstrip_blocks) that chat
-   templates use for plain conversations: if, for, set, macro; strings, lists, namespaces. All else ends the run: so a
-   template that is not understood is refused, never guessed at. Nothing is parsed beforehand: loops read their text
-   again. */
+/* Jinja (Pallets, version 3.1, as transformers sets it up: trim_blocks, lstrip_blocks, loop controls, an immutable
+   sandbox). A template is compiled into instructions, and these are run, in memory that the caller gives; every time,
+   as that takes less time than reading a token. Nothing but the compiler recurses, to a fixed depth. */
 
 enum {
     SPECDEC__TEMPLATE_UNDEFINED, SPECDEC__TEMPLATE_NONE, SPECDEC__TEMPLATE_BOOL, SPECDEC__TEMPLATE_INTEGER,
-    SPECDEC__TEMPLATE_STRING,  /* (size) bytes */
-    SPECDEC__TEMPLATE_LIST,    /* (size) values */
-    SPECDEC__TEMPLATE_MESSAGE, /* a specdec_message */
-    SPECDEC__TEMPLATE_LOOP,    /* (size) values, of which the loop is at `number` */
-    SPECDEC__TEMPLATE_SPACE,   /* a namespace, by number */
-    SPECDEC__TEMPLATE_MACRO    /* its parameters begin at `number`, and end at `size`, where its body begins */
+    SPECDEC__TEMPLATE_DOUBLE,
+    SPECDEC__TEMPLATE_STRING,   /* (size) bytes */
+    SPECDEC__TEMPLATE_LIST,     /* (size) values */
+    SPECDEC__TEMPLATE_TUPLE,
+    SPECDEC__TEMPLATE_VIEW,     /* of a dict: its keys, values or items */
+    SPECDEC__TEMPLATE_ITERATOR, /* what filters give: values that are there once */
+    SPECDEC__TEMPLATE_DICT,     /* (size) names, each with a value behind it */
+    SPECDEC__TEMPLATE_SPACE,    /* a namespace: its bindings */
+    SPECDEC__TEMPLATE_LOOP, SPECDEC__TEMPLATE_MACRO,
+    SPECDEC__TEMPLATE_FUNCTION, /* a row of the table of functions */
+    SPECDEC__TEMPLATE_METHOD,   /* (size) a row of the table of methods, of the value at `at` */
+    SPECDEC__TEMPLATE_SLICE,    /* three values: from, to, step */
+    SPECDEC__TEMPLATE_KEYWORD   /* the name of an argument, before its value */
 };
 
 enum {
-    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
-    SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
-    SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
-    SPECDEC__TEMPLATE_STEPS = 20000, /* tags, operands, and each 64 bytes that are read or compared */
+    SPECDEC__TEMPLATE_STACK = 192,       /* values that are being computed with */
+    SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks in each other */
+    SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks in each other in the text */
+    SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets in each other in the text */
+    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts in each other that are written */
     SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
-    SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
+    SPECDEC__TEMPLATE_STEPS = 4000000    /* instructions, and each 16 bytes that are compared or written */
 };
 
+#define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* templates that ask for the date are refused */
+
 typedef struct specdec__template_value {
-    int kind;
-    int64_t number;
-    size_t size;
-    const void *at;
+    uint8_t kind;
+    uint8_t safe;  /* a string that the filter `safe` gave: what is added to it is escaped */
+    uint16_t spare;
+    uint32_t size;
+    union {
+        int64_t integer;
+        double real;
+        const void *at;
+    } of;
 } specdec__template_value;
 
-typedef struct specdec__template_variable {
-    specdec__bytes name;
-    int space; /* number of the namespace that has it; 0: none */
-    specdec__template_value value;
-} specdec__template_variable;
+/* A variable of a scope, or an attribute of a namespace. */
+typedef struct specdec__template_binding {
+    struct specdec__template_binding *next;
+    specdec__template_value name, value;
+} specdec__template_binding;
 
-/* A block that is not at its end. */
+/* Where names are looked up: the scope of a loop's round, a macro or the template; then its parent's. */
+typedef struct specdec__template_scope {
+    struct specdec__template_scope *parent;
+    specdec__template_binding *first;
+} specdec__template_scope;
+
+typedef struct specdec__template_loop {
+    const specdec__template_value *items;
+    size_t index, count;      /* the round, from 0; rounds */
+    size_t depth;             /* 1, as there are no recursive loops */
+    specdec__template_value *chosen; /* (choices) of a loop that only chooses */
+    size_t choices;
+    int ran;                  /* a round has come to its end: there is no `else` */
+    int changes;              /* loop.changed was asked: */
+    specdec__template_value last;
+} specdec__template_loop;
+
+/* One instruction: what, at which byte of the template, with what: a number, a jump's length, or the place of a
+   constant in memory, counted in 8 bytes. */
+typedef struct specdec__template_code {
+    uint32_t op : 8, source : 24;
+    int32_t argument;
+} specdec__template_code;
+
+/* A name of the text: every one is there once. */
+typedef struct specdec__template_name {
+    specdec__template_value value;
+    struct specdec__template_name *next;
+} specdec__template_name;
+
+/* A macro as it is compiled: its parameters, and whether it names what else it is given. */
+typedef struct specdec__template_macro {
+    specdec__template_value name, parameters; /* a list of names */
+    int caller, varargs, kwargs;
+} specdec__template_macro;
+
+/* A macro where it is defined. */
+typedef struct specdec__template_closure {
+    const specdec__template_macro *macro;
+    specdec__template_scope *scope;
+    size_t entry;
+} specdec__template_closure;
+
+/* A loop, macro, captured block or scope that is being run. */
+typedef struct specdec__template_frame {
+    int kind;             /* 'f', 'm', 'c', 's' */
+    size_t back;          /* 'm': the instruction behind the call */
+    size_t base, floor;   /* bytes of memory in use: when it began; behind what its variables need */
+    size_t written;       /* 'm', 'c': bytes of output before it */
+    size_t stack;         /* values on the stack before it */
+    specdec__template_scope *outer; /* the scope to return to */
+    specdec__template_loop *loop;
+} specdec__template_frame;
+
+/* A block of the text that is not at its end (see text/template_parse). */
 typedef struct specdec__template_block {
-    int kind; /* 'i': if, 'f': for, 'e': what a loop over nothing has instead, 's': set */
-    specdec__bytes name;
-    specdec__template_value list;
-    size_t body, written; /* where its text begins; bytes of output before it */
-    int index, variables;
+    int kind;
+    int32_t begin, middle;   /* instructions */
+    int32_t ends, breaks;    /* the last of a chain of jumps, each naming the one before it; -1: none */
+    size_t source;
+    specdec__template_macro *macro;
+    specdec__template_value name, attribute;
 } specdec__template_block;
 
-/* Arguments of a call, or items of a list. */
-typedef struct specdec__template_arguments {
-    specdec__template_value *value; /* (count) */
-    specdec__bytes *name;           /* (count) empty: it has none */
-    int count;
-} specdec__template_arguments;
+typedef struct specdec__template_token {
+    int kind;       /* see text/template_parse */
+    size_t from, to;
+    specdec__template_value value;
+} specdec__template_token;
 
-/* A run of a template. */
+/* A template, being compiled and run. */
 typedef struct specdec__template {
     specdec__bytes text;
-    size_t at, end, after; /* in the tag that is read; its end; where the text behind it begins */
-    int strip;             /* what goes of that text: 0 nothing, 1 a line's end, 2 all white space */
-    int line;              /* that text stands at the beginning of a line */
-    int skip;              /* not 0: expressions are passed over */
-    int depth, steps, spaces, from;       /* from: variables below it belong to whoever called a macro */
-    int variables, blocks, arguments;
-    int sets;                             /* how often anything was assigned */
-    const char *failed;                   /* why it ended early */
-    specdec__bytes culprit;               /* on what */
-    size_t used, written;                 /* bytes of room; of output */
-    specdec__template_variable variable[SPECDEC__TEMPLATE_VARIABLES];
+    unsigned char *memory, *marks; /* (size) and a bit for each of these bytes, 1: it comes from a message */
+    size_t size, used, limit;      /* in use: those below `used`, and from `limit` on */
+    size_t kept, start;            /* kept: below it nothing is given back; start: behind what is given */
+    char *output;                  /* (room) */
+    unsigned char *plain;          /* a bit for each byte of it, as marks; NULL: not noted */
+    size_t room, written;
+    size_t steps;
+    int64_t now;                   /* seconds since 1970 of the local clock */
+
+    const char *failed;            /* why it ended early */
+    specdec__bytes culprit;        /* on what; or what the template says itself (raised) */
+    size_t source;                 /* at which byte of the text */
+    int line, column;              /* the same, once it has failed */
+    int raised, full;              /* by raise_exception; as there was no room for output */
+
+    specdec__template_code *code;
+    size_t codes;
+    size_t at;                     /* bytes of the text that are read */
+    int tag, brackets, depth;      /* the tag that is read: '{', '%'; brackets that are open; expressions in it */
+    int strip;                     /* what goes of the text behind it: 0 nothing, 1 a line's end, 2 all white space */
+    specdec__template_token token;
+    specdec__template_macro *macro; /* that is compiled */
+    specdec__template_name *names[64];
+    int blocks, frames, values;
+    specdec__template_scope *scope;
+    specdec__template_scope root;
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
-    specdec__template_value argument[SPECDEC__TEMPLATE_ARGUMENTS]; /* of calls that are being read, or made */
-    specdec__bytes argument_name[SPECDEC__TEMPLATE_ARGUMENTS];
-    union {
-        char bytes[SPECDEC__TEMPLATE_ROOM];
-        specdec__template_value aligned;
-    } room;
-    char output[SPECDEC__TEMPLATE_ROOM];
+    specdec__template_frame frame[SPECDEC__TEMPLATE_FRAMES];
+    specdec__template_value stack[SPECDEC__TEMPLATE_STACK];
 } specdec__template;
+
+/* Arguments of a call: those without a name, and pairs of a name and a value. */
+typedef struct specdec__template_call {
+    const specdec__template_value *value, *named;
+    int count, names;
+} specdec__template_call;
 
 static specdec__bytes specdec__template_bytes(const void *at, size_t size)
 {
@@ -95,14 +180,43 @@ static specdec__bytes specdec__template_bytes(const void *at, size_t size)
     return out;
 }
 
+/* ---- Making values. */
+
 static specdec__template_value specdec__template_number(int kind, int64_t number)
 {
     specdec__template_value value;
 
-    value.kind = kind;
-    value.number = number;
-    value.size = 0;
-    value.at = NULL;
+    memset(&value, 0, sizeof value);
+    value.kind = (uint8_t)kind;
+    value.of.integer = number;
+    return value;
+}
+
+static specdec__template_value specdec__template_undefined(void)
+{
+    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+}
+
+static specdec__template_value specdec__template_none(void)
+{
+    return specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+}
+
+static specdec__template_value specdec__template_bool(int truth)
+{
+    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, truth != 0);
+}
+
+static specdec__template_value specdec__template_integer(int64_t number)
+{
+    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number);
+}
+
+static specdec__template_value specdec__template_double(double number)
+{
+    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_DOUBLE, 0);
+
+    value.of.real = number;
     return value;
 }
 
@@ -110,8 +224,8 @@ static specdec__template_value specdec__template_of(int kind, const void *at, si
 {
     specdec__template_value value = specdec__template_number(kind, 0);
 
-    value.at = at;
-    value.size = size;
+    value.of.at = at;
+    value.size = (uint32_t)size;
     return value;
 }
 
@@ -120,258 +234,374 @@ static specdec__template_value specdec__template_string(const char *text)
     return specdec__template_of(SPECDEC__TEMPLATE_STRING, text, strlen(text));
 }
 
+static const char *specdec__template_text(const specdec__template_value *value)
+{
+    return (const char *)value->of.at;
+}
+
+static const specdec__template_value *specdec__template_items(const specdec__template_value *value)
+{
+    return (const specdec__template_value *)value->of.at;
+}
+
+/* ---- Ending early; memory. */
+
 /* Ends the run. Returns an undefined value. */
 static specdec__template_value specdec__template_fail(specdec__template *t, const char *why, specdec__bytes culprit)
 {
-    if (!t->failed && !t->skip) {
+    if (!t->failed) {
         t->failed = why;
         t->culprit = culprit;
     }
-    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    return specdec__template_undefined();
 }
 
-/* Ends the run where the text of an expression is not understood, though it may be passed over. */
-static void specdec__template_garbled(specdec__template *t)
+static specdec__template_value specdec__template_refuse(specdec__template *t, const char *why)
 {
-    const int skip = t->skip;
-
-    t->skip = 0;
-    specdec__template_fail(t, "it has an expression that is not understood",
-                           specdec__template_bytes(t->text.data + t->at, t->end - t->at < 24 ? t->end - t->at : 24));
-    t->skip = skip;
+    return specdec__template_fail(t, why, specdec__template_bytes(NULL, 0));
 }
 
-/* Counts a step that reads so many bytes. */
+/* Counts a step that reads or writes so many bytes. */
 static void specdec__template_step(specdec__template *t, size_t bytes)
 {
-    bytes = bytes / 64 + 1;
-    t->steps += bytes < SPECDEC__TEMPLATE_STEPS ? (int)bytes : (int)SPECDEC__TEMPLATE_STEPS;
-    if (t->steps > SPECDEC__TEMPLATE_STEPS && !t->failed)
-        t->failed = "it takes too long";
+    t->steps += bytes / 16 + 1;
+    if (t->steps > SPECDEC__TEMPLATE_STEPS)
+        specdec__template_refuse(t, "it takes too long");
 }
 
-/* Memory for strings and lists; NULL, and the run has ended, when there is none left. */
-static void *specdec__template_take(specdec__template *t, size_t size)
+/* Memory for values; NULL, and the run has ended, when there is none left. */
+static void *specdec__template_take(specdec__template *t, size_t count, size_t size)
 {
-    const size_t at = (t->used + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
+    const size_t at = (t->used + 7) & ~(size_t)7, bytes = specdec__size_multiply(count, size);
 
-    if (size > sizeof t->room.bytes || at > sizeof t->room.bytes - size) {
-        specdec__template_fail(t, "it needs too much memory", specdec__template_bytes(NULL, 0));
+    if (at > t->limit || bytes > t->limit - at || bytes > UINT32_MAX) {
+        specdec__template_refuse(t, "it needs too much memory");
         return NULL;
     }
-    t->used = at + size;
-    return t->room.bytes + at;
+    specdec__template_step(t, bytes);
+    t->used = at + bytes;
+    return t->memory + at;
+}
+
+/* The same for what stays as long as the template runs. */
+static void *specdec__template_take_top(specdec__template *t, size_t size)
+{
+    size_t at = t->limit;
+
+    size = specdec__size_add(size, 7) & ~(size_t)7;
+    if (t->limit < t->used || t->limit - t->used < size) {
+        specdec__template_refuse(t, "it needs too much memory");
+        return NULL;
+    }
+    t->limit = at -= size;
+    memset(t->marks + at / 8, 0, size / 8); /* at and size are multiples of 8 */
+    return t->memory + at;
+}
+
+static int specdec__template_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
+
+static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
+{
+    bits[at / 8] = (unsigned char)((bits[at / 8] & ~(1u << at % 8)) | (value ? 1u << at % 8 : 0));
+}
+
+/* Where bytes lie in memory; SIZE_MAX: elsewhere, so that they are the template's. */
+static size_t specdec__template_place(const specdec__template *t, const void *at)
+{
+    const uintptr_t place = (uintptr_t)at - (uintptr_t)t->memory;
+
+    return place < t->size ? (size_t)place : SIZE_MAX;
+}
+
+/* Writes the marks of bytes that were copied from one place to bits. */
+static void specdec__template_mark(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
+                                   size_t size)
+{
+    const size_t place = specdec__template_place(t, from);
+    size_t i;
+
+    for (i = 0; i < size; i++)
+        specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_bit(t->marks, place + i));
+}
+
+/* ---- Building strings: bytes are put behind each other where memory begins that is not in use. Nothing else is taken
+   meanwhile. */
+
+static void specdec__template_put(specdec__template *t, const void *from, size_t size)
+{
+    specdec__template_step(t, size);
+    if (t->failed || !size)
+        return;
+    if (t->used > t->limit || size > t->limit - t->used) {
+        specdec__template_refuse(t, "it needs too much memory");
+        return;
+    }
+    memmove(t->memory + t->used, from, size);
+    specdec__template_mark(t, t->marks, t->used, from, size);
+    t->used += size;
+}
+
+static void specdec__template_put_text(specdec__template *t, const char *text)
+{
+    specdec__template_put(t, text, strlen(text));
+}
+
+/* Bytes that come from a message (marked), or from the template. */
+static void specdec__template_put_marked(specdec__template *t, const void *from, size_t size, int marked)
+{
+    const size_t at = t->used;
+    size_t i;
+
+    specdec__template_put(t, from, size);
+    for (i = at; i < t->used; i++)
+        specdec__template_set_bit(t->marks, i, marked);
+}
+
+/* The string that was put since memory in use ended at a byte. */
+static specdec__template_value specdec__template_built(const specdec__template *t, size_t from)
+{
+    return specdec__template_of(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
+}
+
+/* Does the string a end where memory in use ends, so that it can be extended there? */
+static int specdec__template_last(const specdec__template *t, const specdec__template_value *a)
+{
+    const size_t place = specdec__template_place(t, a->of.at);
+
+    return place != SIZE_MAX && place + a->size == t->used && place >= t->kept;
+}
+
+/* Two strings, one behind the other. */
+static specdec__template_value specdec__template_join(specdec__template *t, const specdec__template_value *a,
+                                                      const specdec__template_value *b)
+{
+    const int behind = specdec__template_last(t, a);
+    const size_t from = behind ? specdec__template_place(t, a->of.at) : t->used;
+
+    if (!behind)
+        specdec__template_put(t, a->of.at, a->size);
+    specdec__template_put(t, b->of.at, b->size);
+    return specdec__template_built(t, from);
+}
+
+/* ---- Characters. */
+
+/* Bytes of the character at a place of a string, whatever its bytes are: 1..4. at < size. */
+static size_t specdec__template_character(const char *text, size_t size, size_t at)
+{
+    const int found = specdec__text_sequence((const unsigned char *)text + at, size - at);
+
+    return found > 0 ? (size_t)found : 1;
+}
+
+/* How many characters a string has. */
+static size_t specdec__template_length(const specdec__template_value *string)
+{
+    const char *text = specdec__template_text(string);
+    size_t at = 0, count = 0;
+
+    for (; at < string->size; count++)
+        at += (unsigned char)text[at] < 128 ? 1 : specdec__template_character(text, string->size, at);
+    return count;
+}
+
+/* Where a string's character of this number begins; its size: there are not so many. */
+static size_t specdec__template_offset(const specdec__template_value *string, size_t number)
+{
+    const char *text = specdec__template_text(string);
+    size_t at = 0;
+
+    while (at < string->size && number--)
+        at += specdec__template_character(text, string->size, at);
+    return at;
+}
+
+static specdec__template_value specdec__template_part(const specdec__template_value *string, size_t from, size_t to)
+{
+    specdec__template_value out = *string;
+
+    out.of.at = specdec__template_text(string) + from;
+    out.size = (uint32_t)(to - from);
+    return out;
+}
+
+static uint32_t specdec__template_code_at(const char *text, size_t size, size_t at)
+{
+    return specdec__text_character_at((const unsigned char *)text, size, at).code;
+}
+
+/* White space as Python's str.strip has it. */
+static int specdec__template_is_space(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+/* Where a string has another one, at or behind a place; its size + 1: nowhere. */
+static size_t specdec__template_search(const specdec__template_value *in, size_t from,
+                                       const specdec__template_value *what)
+{
+    const char *text = specdec__template_text(in);
+
+    for (; what->size <= in->size && from <= in->size - what->size; from++) {
+        if (!what->size)
+            return from;
+        if (text[from] == *specdec__template_text(what) && memcmp(text + from, what->of.at, what->size) == 0)
+            return from;
+    }
+    return (size_t)in->size + 1;
 }
 
 static int specdec__template_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
-           memcmp(value->at, text, value->size) == 0;
+           memcmp(value->of.at, text, value->size) == 0;
+}
+
+/* ---- Comparing. */
+
+/* Lists, tuples and what filters give: their values are at value->of.at. */
+static int specdec__template_listed(const specdec__template_value *value)
+{
+    return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
+}
+
+static int specdec__template_numeric(const specdec__template_value *value)
+{
+    return value->kind >= SPECDEC__TEMPLATE_BOOL && value->kind <= SPECDEC__TEMPLATE_DOUBLE;
+}
+
+static double specdec__template_real(const specdec__template_value *value)
+{
+    return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
 }
 
 static int specdec__template_truth(const specdec__template_value *value)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
-    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->number != 0;
-    case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: return value->size > 0;
+    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->of.integer != 0;
+    case SPECDEC__TEMPLATE_DOUBLE: return value->of.real != 0;
+    case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: case SPECDEC__TEMPLATE_TUPLE:
+    case SPECDEC__TEMPLATE_VIEW: case SPECDEC__TEMPLATE_DICT: return value->size > 0;
     default: return 1;
     }
 }
 
-static int specdec__template_equal(const specdec__template_value *a, const specdec__template_value *b)
+static const specdec__template_value *specdec__template_member(specdec__template *t,
+                                                               const specdec__template_value *dict,
+                                                               const specdec__template_value *name);
+
+static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
+                                   const specdec__template_value *b, int depth);
+
+/* Has a dict the same members as another one? */
+static int specdec__template_equal_dicts(specdec__template *t, const specdec__template_value *a,
+                                         const specdec__template_value *b, int depth)
 {
-    const int numbers = a->kind >= SPECDEC__TEMPLATE_BOOL && a->kind <= SPECDEC__TEMPLATE_INTEGER;
+    size_t i;
 
-    if (numbers && b->kind >= SPECDEC__TEMPLATE_BOOL && b->kind <= SPECDEC__TEMPLATE_INTEGER)
-        return a->number == b->number;
-    if (a->kind != b->kind || a->size != b->size)
-        return 0;
-    if (a->kind == SPECDEC__TEMPLATE_STRING)
-        return !a->size || memcmp(a->at, b->at, a->size) == 0;
-    return a->at == b->at && a->number == b->number;
-}
+    for (i = 0; i < a->size && !t->failed; i++) {
+        const specdec__template_value *own = specdec__template_items(a) + 2 * i;
+        const specdec__template_value *other = specdec__template_member(t, b, own);
 
-/* Where a string has another one, at or behind a place; its size: nowhere. */
-static size_t specdec__template_search(const specdec__template_value *in, size_t from,
-                                       const specdec__template_value *what)
-{
-    for (; what->size <= in->size && from <= in->size - what->size; from++)
-        if (!what->size || memcmp((const char *)in->at + from, what->at, what->size) == 0)
-            return from;
-    return in->size;
-}
-
-/* Two strings, one behind the other. What is not defined is an empty one. */
-static specdec__template_value specdec__template_join(specdec__template *t, specdec__template_value a,
-                                                      specdec__template_value b)
-{
-    const size_t first = a.kind == SPECDEC__TEMPLATE_STRING ? a.size : 0;
-    const size_t second = b.kind == SPECDEC__TEMPLATE_STRING ? b.size : 0;
-    char *out;
-
-    if ((a.kind != SPECDEC__TEMPLATE_STRING && a.kind != SPECDEC__TEMPLATE_UNDEFINED) ||
-        (b.kind != SPECDEC__TEMPLATE_STRING && b.kind != SPECDEC__TEMPLATE_UNDEFINED))
-        return specdec__template_fail(t, "it writes what is no string", specdec__template_bytes(NULL, 0));
-    out = (char *)specdec__template_take(t, first + second);
-    if (!out)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    if (first)
-        memcpy(out, a.at, first);
-    if (second)
-        memcpy(out + first, b.at, second);
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, out, first + second);
-}
-
-/* Part of a list or string: those of its items from one place to another, in this order or (step -1) the other. */
-static specdec__template_value specdec__template_slice(specdec__template *t, const specdec__template_value *of,
-                                                       int64_t from, int64_t to, int64_t step)
-{
-    const int64_t size = (int64_t)of->size;
-    const specdec__template_value *items = (const specdec__template_value *)of->at;
-    specdec__template_value *out;
-    int64_t i;
-
-    from = from < 0 ? from + size : from;
-    to = to < 0 ? to + size : to;
-    from = from < 0 ? 0 : from > size ? size : from;
-    to = to < from ? from : to > size ? size : to;
-    if (of->kind == SPECDEC__TEMPLATE_STRING && step == 1)
-        return specdec__template_of(of->kind, (const char *)of->at + from, (size_t)(to - from));
-    if (of->kind != SPECDEC__TEMPLATE_LIST || (step != 1 && step != -1))
-        return specdec__template_fail(t, "it takes apart what is no list", specdec__template_bytes(NULL, 0));
-    out = (specdec__template_value *)specdec__template_take(t, (size_t)(to - from) * sizeof *out);
-    for (i = from; out && i < to; i++)
-        out[step > 0 ? i - from : to - 1 - i] = items[i];
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? (size_t)(to - from) : 0);
-}
-
-/* ---- Text of expressions. */
-
-static int specdec__template_letter(int c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
-/* The next character of an expression behind white space; 0: there is none. */
-static int specdec__template_next(specdec__template *t)
-{
-    while (t->at < t->end && memchr(" \t\r\n", t->text.data[t->at], 4))
-        t->at++;
-    return t->at < t->end ? t->text.data[t->at] : 0;
-}
-
-/* Takes an operator, or a word, if it stands there. */
-static int specdec__template_accept(specdec__template *t, const char *what)
-{
-    const size_t size = strlen(what);
-
-    specdec__template_next(t);
-    if (t->end - t->at < size || memcmp(t->text.data + t->at, what, size) != 0 ||
-        (specdec__template_letter(what[0]) && t->end - t->at > size &&
-         specdec__template_letter(t->text.data[t->at + size])))
-        return 0;
-    t->at += size;
+        if (!other || !specdec__template_equal(t, own + 1, other, depth - 1))
+            return 0;
+    }
     return 1;
 }
 
-/* A name; empty: there is none. */
-static specdec__bytes specdec__template_name(specdec__template *t)
+/* Are two values equal, as Python's == has it? depth: how deep they may be. */
+static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
+                                   const specdec__template_value *b, int depth)
 {
-    const int digit = specdec__template_next(t) >= '0' && t->text.data[t->at] <= '9';
-    size_t from = t->at;
+    size_t i;
 
-    while (!digit && t->at < t->end && specdec__template_letter(t->text.data[t->at]))
-        t->at++;
-    specdec__template_step(t, t->at - from);
-    return specdec__template_bytes(t->text.data + from, t->at - from);
+    specdec__template_step(t, 0);
+    if (specdec__template_numeric(a) && specdec__template_numeric(b))
+        return a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE
+                   ? !(specdec__template_real(a) < specdec__template_real(b)) &&
+                         !(specdec__template_real(a) > specdec__template_real(b))
+                   : a->of.integer == b->of.integer;
+    if (a->kind != b->kind)
+        return 0;
+    if (a->kind <= SPECDEC__TEMPLATE_NONE)
+        return 1;
+    if (a->kind == SPECDEC__TEMPLATE_STRING || a->kind == SPECDEC__TEMPLATE_LIST ||
+        a->kind == SPECDEC__TEMPLATE_TUPLE || a->kind == SPECDEC__TEMPLATE_DICT) {
+        if (a->size != b->size)
+            return 0;
+    } else {
+        return a->of.at == b->of.at;
+    }
+    if (!a->size || a->of.at == b->of.at)
+        return 1;
+    if (a->kind == SPECDEC__TEMPLATE_STRING) {
+        specdec__template_step(t, a->size);
+        return memcmp(a->of.at, b->of.at, a->size) == 0;
+    }
+    if (!depth) {
+        specdec__template_refuse(t, "it compares what is too deep");
+        return 0;
+    }
+    if (a->kind == SPECDEC__TEMPLATE_DICT)
+        return specdec__template_equal_dicts(t, a, b, depth);
+    for (i = 0; i < a->size && !t->failed; i++)
+        if (!specdec__template_equal(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1))
+            return 0;
+    return 1;
 }
 
-/* A string between quotes, whose first is here. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specdec__template *t)
+enum { SPECDEC__TEMPLATE_COMPARED = 12 }; /* lists in each other that can be compared */
+
+/* The value that a dict has for a name; NULL: none. */
+static const specdec__template_value *specdec__template_member(specdec__template *t,
+                                                               const specdec__template_value *dict,
+                                                               const specdec__template_value *name)
 {
-    const unsigned char quote = t->text.data[t->at++];
-    const size_t from = t->at;
-    size_t size = 0;
-    char *out;
+    size_t i;
 
-    while (t->at < t->end && t->text.data[t->at] != quote)
-        t->at += t->text.data[t->at] == '\\' ? 2 : 1;
-    if (t->at >= t->end)
-        return specdec__template_fail(t, "a string has no end", specdec__template_bytes(NULL, 0));
-    specdec__template_step(t, t->at - from);
-    out = t->skip || t->failed ? NULL : (char *)specdec__template_take(t, t->at - from);
-    t->at++;
-    if (out) {
-        size_t i;
+    for (i = dict->size; i-- > 0;) {
+        const specdec__template_value *own = specdec__template_items(dict) + 2 * i;
 
-        for (i = from; i + 1 < t->at; i++) {
-            char c = (char)t->text.data[i];
-
-            if (c == '\\') {
-                static const char names[] = "nrt\\'\"", meant[] = "\n\r\t\\'\"";
-                const char *known = strchr(names, t->text.data[++i]);
-
-                if (!known || !*known)
-                    return specdec__template_fail(t, "it has an escape that is not known",
-                                                  specdec__template_bytes(t->text.data + i - 1, 2));
-                c = meant[known - names];
-            }
-            out[size++] = c;
+        if (own->kind == SPECDEC__TEMPLATE_STRING && name->kind == SPECDEC__TEMPLATE_STRING) {
+            if (own->size == name->size && (!own->size || memcmp(own->of.at, name->of.at, own->size) == 0))
+                return own + 1;
+        } else if (specdec__template_equal(t, own, name, 4)) {
+            return own + 1;
         }
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, out, size);
-}
-
-/* ---- Variables. */
-
-static specdec__template_variable *specdec__template_find(specdec__template *t, specdec__bytes name, int space)
-{
-    int i;
-
-    for (i = t->variables - 1; i >= 0; i--)
-        if (t->variable[i].space == space &&
-            specdec__bytes_equal(t->variable[i].name, (const char *)name.data, name.size))
-            return &t->variable[i];
+    specdec__template_step(t, 16 * (size_t)dict->size);
     return NULL;
 }
 
-/* Makes a new variable. */
-static void specdec__template_bind(specdec__template *t, specdec__bytes name, specdec__template_value value)
+/* -1, 0, 1: the order of two values; the run has ended where they have none. */
+static int specdec__template_order(specdec__template *t, const specdec__template_value *a,
+                                   const specdec__template_value *b, int depth)
 {
-    specdec__template_variable *variable = &t->variable[t->variables];
+    const size_t common = a->size < b->size ? a->size : b->size;
+    size_t i;
+    int order = 0;
 
-    if (t->variables == SPECDEC__TEMPLATE_VARIABLES) {
-        specdec__template_fail(t, "it has too many variables", name);
-        return;
+    specdec__template_step(t, a->kind == SPECDEC__TEMPLATE_STRING ? common : 0);
+    if (specdec__template_numeric(a) && specdec__template_numeric(b)) {
+        const double x = specdec__template_real(a), y = specdec__template_real(b);
+
+        if (a->kind != SPECDEC__TEMPLATE_DOUBLE && b->kind != SPECDEC__TEMPLATE_DOUBLE)
+            return a->of.integer < b->of.integer ? -1 : a->of.integer > b->of.integer;
+        return x < y ? -1 : x > y;
     }
-    t->variables++;
-    variable->name = name;
-    variable->space = 0;
-    variable->value = value;
-}
-
-/* Assigns in the innermost scope, or to a namespace's attribute wherever that is. */
-static void specdec__template_set(specdec__template *t, specdec__bytes name, int space, specdec__template_value value)
-{
-    specdec__template_variable *variable = specdec__template_find(t, name, space);
-    int scope = t->from, i;
-
-    for (i = 0; i < t->blocks; i++)
-        if (t->block[i].kind == 'f')
-            scope = specdec__max_int(scope, t->block[i].variables);
-    t->sets++;
-    if (!variable || (!space && variable - t->variable < scope)) {
-        specdec__template_bind(t, name, value);
-        t->variable[t->variables - 1].space = space;
-    } else {
-        variable->value = value;
+    if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
+        order = common ? memcmp(a->of.at, b->of.at, common) : 0;
+        return order ? (order < 0 ? -1 : 1) : a->size < b->size ? -1 : a->size > b->size;
     }
-}
-
-static void specdec__template_set_name(specdec__template *t, const char *name, specdec__template_value value)
-{
-    specdec__template_set(t, specdec__template_bytes(name, strlen(name)), 0, value);
+    if (a->kind != b->kind || (a->kind != SPECDEC__TEMPLATE_LIST && a->kind != SPECDEC__TEMPLATE_TUPLE) || !depth) {
+        specdec__template_refuse(t, "it compares values that have no order");
+        return 0;
+    }
+    for (i = 0; i < common && !order && !t->failed; i++)
+        order = specdec__template_order(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1);
+    return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
 SPECDEC__FOR_SPEED

@@ -1,1035 +1,1168 @@
 /* =====================================================================================================================
- * >>text/template_run: a chat template is run: expressions, filters, tags.
+ * >>text/template_run: compiled chat templates are run.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
-#include "../model/gguf.h"
+#include "json.h"
 #include "template.h"
+#include "template_write.h"
+#include "template_method.h"
+#include "template_filter.h"
+#include "template_token.h"
+#include "template_parse.h"
 
 SPECDEC__FOR_SIZE
 
-/* ---- Expressions. */
+/* ---- Operators. */
 
-static specdec__template_value specdec__template_expression(specdec__template *t);
-static specdec__template_value specdec__template_binary(specdec__template *t, int level);
-static void specdec__template_run(specdec__template *t);
-static void specdec__template_close(specdec__template *t);
-
-/* Goes `by` levels deeper. Returns 0, and the run has ended, when that is too deep. */
-static int specdec__template_deeper(specdec__template *t, int by)
+/* a + b */
+static specdec__template_value specdec__template_sum(specdec__template *t, const specdec__template_value *a,
+                                                     const specdec__template_value *b)
 {
-    t->depth += by;
-    if (t->depth > SPECDEC__TEMPLATE_DEPTH)
-        specdec__template_garbled(t);
-    return !t->failed;
-}
+    const int lists = a->kind == b->kind && (a->kind == SPECDEC__TEMPLATE_LIST || a->kind == SPECDEC__TEMPLATE_TUPLE);
+    specdec__template_value *items, first, second;
 
-/* Arguments or items up to a closing bracket. They stay until t->arguments is less again. */
-static SPECDEC__NOINLINE void specdec__template_read_arguments(specdec__template *t, const char *close,
-                                                               specdec__template_arguments *arguments)
-{
-    specdec__template_value value;
-
-    arguments->value = t->argument + t->arguments;
-    arguments->name = t->argument_name + t->arguments;
-    arguments->count = 0;
-    while (!t->failed && !specdec__template_accept(t, close)) {
-        const size_t at = t->at;
-        specdec__bytes name = specdec__template_name(t);
-
-        if (!name.size || specdec__template_next(t) != '=' || (t->at + 1 < t->end && t->text.data[t->at + 1] == '=')) {
-            t->at = at;
-            name.size = 0;
-        } else {
-            t->at++;
-        }
-        value = specdec__template_expression(t);
-        if (t->arguments == SPECDEC__TEMPLATE_ARGUMENTS ||
-            (!specdec__template_accept(t, ",") && specdec__template_next(t) != close[0])) {
-            specdec__template_garbled(t);
-            return;
-        }
-        arguments->name[arguments->count] = name;
-        arguments->value[arguments->count++] = value;
-        t->arguments++;
+    if (a->kind == SPECDEC__TEMPLATE_UNDEFINED || b->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_is_missing(t, a->kind == SPECDEC__TEMPLATE_UNDEFINED ? a : b);
+    if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
+        first = a->safe || !b->safe ? *a : specdec__template_escaped(t, a, 0);
+        second = b->safe || !a->safe ? *b : specdec__template_escaped(t, b, 0);
+        first = specdec__template_join(t, &first, &second);
+        first.safe = (uint8_t)(a->safe || b->safe);
+        return first;
     }
-}
-
-/* Calls a macro: what it writes. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_call(specdec__template *t,
-                                                                        const specdec__template_value *macro,
-                                                                        const specdec__template_arguments *arguments)
-{
-    const size_t at = t->at, end = t->end, after = t->after, written = t->written;
-    const int strip = t->strip, line = t->line, variables = t->variables, from = t->from, blocks = t->blocks;
-    specdec__template_value out;
-    int i = 0, k;
-
-    t->at = (size_t)macro->number;
-    t->end = macro->size;
-    while (!t->failed && !specdec__template_accept(t, ")")) {
-        specdec__bytes name = specdec__template_name(t);
-        specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-
-        if (specdec__template_accept(t, "="))
-            value = specdec__template_expression(t);
-        if (i < arguments->count && !arguments->name[i].size)
-            value = arguments->value[i];
-        for (k = 0; k < arguments->count; k++)
-            if (arguments->name[k].size &&
-                specdec__bytes_equal(arguments->name[k], (const char *)name.data, name.size))
-                value = arguments->value[k];
-        specdec__template_bind(t, name, value);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
-            specdec__template_garbled(t);
-        i++;
+    if (lists) {
+        items = specdec__template_new_list(t, (size_t)a->size + b->size);
+        if (items && a->size)
+            memcpy(items, a->of.at, a->size * sizeof *items);
+        if (items && b->size)
+            memcpy(items + a->size, b->of.at, b->size * sizeof *items);
+        return specdec__template_of(a->kind, items, items ? (size_t)a->size + b->size : 0);
     }
-    t->from = variables;
-    t->sets++;
-    specdec__template_close(t);
-    if (!t->failed)
-        specdec__template_run(t);
-    out = specdec__template_join(t, specdec__template_string(""),
-                                 specdec__template_of(SPECDEC__TEMPLATE_STRING, t->output + written,
-                                                      t->written - written));
-    t->at = at;
-    t->end = end;
-    t->after = after;
-    t->written = written;
-    t->strip = strip;
-    t->line = line;
-    t->variables = variables;
-    t->from = from;
-    t->blocks = blocks;
-    return out;
+    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
+        return specdec__template_refuse(t, "it adds what cannot be added");
+    if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
+        return specdec__template_double(specdec__template_real(a) + specdec__template_real(b));
+    if (b->of.integer > 0 ? a->of.integer > INT64_MAX - b->of.integer : a->of.integer < INT64_MIN - b->of.integer)
+        return specdec__template_refuse(t, "a number is too large");
+    return specdec__template_integer(a->of.integer + b->of.integer);
 }
 
-/* What a function of this name returns. */
-static SPECDEC__NOINLINE specdec__template_value
-specdec__template_function(specdec__template *t, specdec__bytes name, const specdec__template_arguments *arguments)
+/* A string or list, so many times. */
+static specdec__template_value specdec__template_times(specdec__template *t, const specdec__template_value *a,
+                                                       int64_t times)
 {
-    const specdec__template_variable *variable = specdec__template_find(t, name, 0);
-    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    int i;
-
-    if (specdec__bytes_are(name, "namespace")) {
-        out = specdec__template_number(SPECDEC__TEMPLATE_SPACE, ++t->spaces);
-        for (i = 0; i < arguments->count; i++)
-            specdec__template_set(t, arguments->name[i], t->spaces, arguments->value[i]);
-        return out;
-    }
-    if (specdec__bytes_are(name, "raise_exception"))
-        return specdec__template_fail(t, "it refuses such a conversation", name);
-    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO)
-        return specdec__template_fail(t, "it calls a function that is not known", name);
-    if (specdec__template_deeper(t, SPECDEC__TEMPLATE_CALL))
-        out = specdec__template_call(t, &variable->value, arguments);
-    t->depth -= SPECDEC__TEMPLATE_CALL;
-    return out;
-}
-
-/* A string without certain characters at its ends (1: the left, 2: the right). */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template *t,
-                                                                         specdec__template_value value,
-                                                                         const specdec__template_arguments *arguments,
-                                                                         int ends)
-{
-    const char *set = " \t\r\n\v\f", *text = (const char *)value.at;
-    size_t size = 6;
-
-    if (arguments->count && arguments->value[0].kind == SPECDEC__TEMPLATE_STRING) {
-        set = (const char *)arguments->value[0].at;
-        size = arguments->value[0].size;
-    }
-    specdec__template_step(t, value.size * size);
-    for (; ends & 1 && value.size && size && memchr(set, text[0], size); value.size--)
-        text++;
-    while (ends & 2 && value.size && size && memchr(set, text[value.size - 1], size))
-        value.size--;
-    value.at = text;
-    return value;
-}
-
-/* The parts of a string between separators. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec__template *t,
-                                                                         specdec__template_value value,
-                                                                         const specdec__template_value *by)
-{
-    size_t count = 1, at = 0, found, i;
+    const size_t from = t->used;
     specdec__template_value *out;
+    int64_t i;
 
-    specdec__template_step(t, 2 * value.size * (by->size + 1));
-    while (by->size && (found = specdec__template_search(&value, at, by)) < value.size) {
-        count++;
-        at = found + by->size;
+    times = times < 0 ? 0 : times;
+    if (a->kind == SPECDEC__TEMPLATE_STRING) {
+        specdec__template_value text;
+
+        specdec__template_put_times(t, a, times);
+        text = specdec__template_built(t, from);
+        text.safe = a->safe;
+        return text;
     }
-    out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
-    for (at = 0, i = 0; out && i < count; i++) {
-        found = i + 1 < count ? specdec__template_search(&value, at, by) : value.size;
-        out[i] = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
-        at = found + by->size;
-    }
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
+    if (times > 1000000)
+        return specdec__template_refuse(t, "it needs too much memory");
+    out = specdec__template_new_list(t, specdec__size_multiply(a->size, (size_t)times));
+    for (i = 0; out && a->size && i < times; i++)
+        memcpy(out + (size_t)i * a->size, a->of.at, a->size * sizeof *out);
+    return specdec__template_of(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
-/* A string with one string for another. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specdec__template *t,
-                                                                           specdec__template_value value,
-                                                                           const specdec__template_value *from,
-                                                                           const specdec__template_value *to)
+static specdec__template_value specdec__template_product(specdec__template *t, const specdec__template_value *a,
+                                                         const specdec__template_value *b)
 {
-    specdec__template_value out = specdec__template_string(""), part;
-    size_t at = 0, found;
+    const int64_t x = a->of.integer, y = b->of.integer;
 
-    if (!from->size || to->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_fail(t, "it replaces nothing", specdec__template_bytes(NULL, 0));
-    specdec__template_step(t, value.size * from->size);
-    do {
-        found = specdec__template_search(&value, at, from);
-        part = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
-        out = specdec__template_join(t, out, part);
-        at = found + from->size;
-        if (found < value.size)
-            out = specdec__template_join(t, out, *to);
-    } while (!t->failed && found < value.size);
+    if (a->kind == SPECDEC__TEMPLATE_INTEGER && b->kind >= SPECDEC__TEMPLATE_STRING &&
+        b->kind <= SPECDEC__TEMPLATE_TUPLE)
+        return specdec__template_times(t, b, x);
+    if (b->kind == SPECDEC__TEMPLATE_INTEGER && a->kind >= SPECDEC__TEMPLATE_STRING &&
+        a->kind <= SPECDEC__TEMPLATE_TUPLE)
+        return specdec__template_times(t, a, y);
+    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
+        return specdec__template_refuse(t, "it multiplies what cannot be multiplied");
+    if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
+        return specdec__template_double(specdec__template_real(a) * specdec__template_real(b));
+    if (x && y && ((x == -1 && y == INT64_MIN) || (y == -1 && x == INT64_MIN) ||
+                   (y != -1 && (x > 0 ? x > INT64_MAX / (y < 0 ? -y : y) : x < -(INT64_MAX / (y < 0 ? -y : y))))))
+        return specdec__template_refuse(t, "a number is too large");
+    return specdec__template_integer(x * y);
+}
+
+/* The integer below a number. */
+static double specdec__template_floor(double x)
+{
+    double whole;
+
+    if (!(x > -9e15 && x < 9e15))
+        return x;
+    whole = (double)(int64_t)x;
+    return whole > x ? whole - 1 : whole;
+}
+
+/* a / b, a // b, a % b */
+static specdec__template_value specdec__template_quotient(specdec__template *t, int op,
+                                                          const specdec__template_value *a,
+                                                          const specdec__template_value *b)
+{
+    const double x = specdec__template_real(a), y = specdec__template_real(b);
+    int64_t whole;
+
+    if (op == SPECDEC__TEMPLATE_MODULO && a->kind == SPECDEC__TEMPLATE_STRING)
+        return b->kind == SPECDEC__TEMPLATE_TUPLE
+                   ? specdec__template_formatted(t, a, specdec__template_items(b), b->size)
+                   : specdec__template_formatted(t, a, b, 1);
+    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
+        return specdec__template_refuse(t, "it divides what cannot be divided");
+    if (!(y < 0 || y > 0))
+        return specdec__template_refuse(t, "it divides by nothing");
+    if (op == SPECDEC__TEMPLATE_DIVIDE)
+        return specdec__template_double(x / y);
+    if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
+        return specdec__template_double(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
+                                                                      : x - specdec__template_floor(x / y) * y);
+    if (b->of.integer == -1)
+        return op == SPECDEC__TEMPLATE_FLOOR && a->of.integer == INT64_MIN
+                   ? specdec__template_refuse(t, "a number is too large")
+                   : specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
+    whole = a->of.integer / b->of.integer;
+    whole -= a->of.integer % b->of.integer && (a->of.integer < 0) != (b->of.integer < 0);
+    return specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? whole : a->of.integer - whole * b->of.integer);
+}
+
+static specdec__template_value specdec__template_power(specdec__template *t, const specdec__template_value *a,
+                                                       const specdec__template_value *b)
+{
+    specdec__template_value out = specdec__template_integer(1);
+    int64_t i;
+
+    if (!specdec__template_numeric(a) || (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) ||
+        b->of.integer < 0 || b->of.integer > 1000)
+        return specdec__template_refuse(t, "it raises to a power that is not known");
+    for (i = 0; i < b->of.integer && !t->failed; i++)
+        out = specdec__template_product(t, &out, a);
     return out;
 }
 
-/* A method or filter on a value. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
-                                                                         specdec__template_value value,
-                                                                         const specdec__template_arguments *arguments)
+static specdec__template_value specdec__template_difference(specdec__template *t, const specdec__template_value *a,
+                                                            const specdec__template_value *b)
 {
-    const int is_string = value.kind == SPECDEC__TEMPLATE_STRING, is_list = value.kind == SPECDEC__TEMPLATE_LIST;
-    const specdec__template_value *first = arguments->value;
-    const int by_string = arguments->count > 0 && first->kind == SPECDEC__TEMPLATE_STRING;
-    int ends;
+    specdec__template_value negative = *b;
 
-    if (value.kind == SPECDEC__TEMPLATE_UNDEFINED && specdec__bytes_are(name, "trim"))
-        return specdec__template_string("");
-    if (is_string && (specdec__bytes_are(name, "strip") || specdec__bytes_are(name, "trim")))
-        return specdec__template_strip(t, value, arguments, 3);
-    if (is_string && specdec__bytes_are(name, "lstrip"))
-        return specdec__template_strip(t, value, arguments, 1);
-    if (is_string && specdec__bytes_are(name, "rstrip"))
-        return specdec__template_strip(t, value, arguments, 2);
-    if (is_string && by_string && arguments->count == 1 && specdec__bytes_are(name, "split"))
-        return specdec__template_split(t, value, first);
-    if (is_string && by_string && arguments->count == 2 && specdec__bytes_are(name, "replace"))
-        return specdec__template_replace(t, value, first, &arguments->value[1]);
-    ends = specdec__bytes_are(name, "endswith");
-    if (is_string && by_string && (ends || specdec__bytes_are(name, "startswith")))
-        return specdec__template_number(
-            SPECDEC__TEMPLATE_BOOL,
-            first->size <= value.size &&
-                memcmp((const char *)value.at + (ends ? value.size - first->size : 0), first->at, first->size) == 0);
-    if ((is_string || is_list) && (specdec__bytes_are(name, "length") || specdec__bytes_are(name, "count")))
-        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)value.size);
-    if (is_list && (specdec__bytes_are(name, "first") || specdec__bytes_are(name, "last")) && value.size)
-        return ((const specdec__template_value *)value.at)[specdec__bytes_are(name, "first") ? 0 : value.size - 1];
-    if ((is_list && specdec__bytes_are(name, "list")) ||
-        (is_string && (specdec__bytes_are(name, "string") || specdec__bytes_are(name, "safe"))))
-        return value;
-    if (specdec__bytes_are(name, "default") || specdec__bytes_are(name, "d")) {
-        const int falsy = arguments->count > 1 && specdec__template_truth(&arguments->value[1]);
-
-        if (value.kind != SPECDEC__TEMPLATE_UNDEFINED && !(falsy && !specdec__template_truth(&value)))
-            return value;
-        return arguments->count ? *first : specdec__template_string("");
-    }
-    return specdec__template_fail(t, "it uses a filter or method that is not known", name);
-}
-
-/* The attribute or item of a value. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_get(specdec__template *t,
-                                                                       const specdec__template_value *of,
-                                                                       const specdec__template_value *key)
-{
-    static const char *const roles[] = {"system", "user", "assistant"};
-    const specdec_message *message = (const specdec_message *)of->at;
-    const specdec__bytes name = specdec__template_bytes(key->at, key->size);
-    const specdec__template_value *items = (const specdec__template_value *)of->at;
-    const specdec__template_value none = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    const specdec__template_variable *variable;
-    int64_t number = key->number + (key->number < 0 ? (int64_t)of->size : 0);
-
-    if (t->skip || t->failed)
-        return none;
-    if (of->kind == SPECDEC__TEMPLATE_LIST && key->kind == SPECDEC__TEMPLATE_INTEGER)
-        return number >= 0 && number < (int64_t)of->size ? items[number] : none;
-    if (of->kind == SPECDEC__TEMPLATE_UNDEFINED || key->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_fail(t, "it asks what is not defined for something", name);
-    if (of->kind == SPECDEC__TEMPLATE_MESSAGE) {
-        if (specdec__bytes_are(name, "content"))
-            return specdec__template_of(SPECDEC__TEMPLATE_STRING, message->text, message->length);
-        return specdec__bytes_are(name, "role") ? specdec__template_string(roles[message->role]) : none;
-    }
-    if (of->kind == SPECDEC__TEMPLATE_SPACE) {
-        variable = specdec__template_find(t, name, (int)of->number);
-        return variable ? variable->value : none;
-    }
-    if (of->kind != SPECDEC__TEMPLATE_LOOP)
-        return none;
-    number = of->number;
-    if (specdec__bytes_are(name, "index") || specdec__bytes_are(name, "index0"))
-        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number + (name.size == 5));
-    if (specdec__bytes_are(name, "first") || specdec__bytes_are(name, "last"))
-        return specdec__template_number(SPECDEC__TEMPLATE_BOOL,
-                                        name.size == 5 ? number == 0 : number + 1 == (int64_t)of->size);
-    if (specdec__bytes_are(name, "length"))
-        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)of->size);
-    if (specdec__bytes_are(name, "revindex") || specdec__bytes_are(name, "revindex0"))
-        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)of->size - number - (name.size == 9));
-    if (specdec__bytes_are(name, "previtem"))
-        return number ? items[number - 1] : none;
-    if (specdec__bytes_are(name, "nextitem"))
-        return number + 1 < (int64_t)of->size ? items[number + 1] : none;
-    return specdec__template_fail(t, "it asks a loop for what is not known", name);
-}
-
-/* What stands in square brackets behind a value. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_item(specdec__template *t,
-                                                                        const specdec__template_value *of)
-{
-    int64_t place[3] = {0, INT32_MAX, 1};
-    specdec__template_value key = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
-    int i, slice = 0;
-
-    for (i = 0; i < 3; i++) {
-        if (specdec__template_next(t) != ':' && t->text.data[t->at] != ']') {
-            key = specdec__template_expression(t);
-            place[i] = key.number;
-            if (slice && key.kind != SPECDEC__TEMPLATE_INTEGER)
-                specdec__template_fail(t, "it takes apart what is no list", specdec__template_bytes(NULL, 0));
-        }
-        if (!specdec__template_accept(t, ":"))
-            break;
-        slice = 1;
-    }
-    if (!specdec__template_accept(t, "]")) {
-        specdec__template_garbled(t);
-        return key;
-    }
-    if (t->skip || t->failed)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    return slice ? specdec__template_slice(t, of, place[0], place[1], place[2]) : specdec__template_get(t, of, &key);
-}
-
-/* Is a value what a test says? */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_test(specdec__template *t,
-                                                                        const specdec__template_value *value)
-{
-    static const char *const tests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence",
-                                        "number", "true", "false", "boolean"};
-    const int negated = specdec__template_accept(t, "not"), kind = value->kind;
-    const specdec__bytes name = specdec__template_name(t);
-    const int listed = kind == SPECDEC__TEMPLATE_LIST || kind == SPECDEC__TEMPLATE_STRING ||
-                       kind == SPECDEC__TEMPLATE_MESSAGE;
-    size_t i;
-    int is = 0;
-
-    for (i = 0; i < SPECDEC__COUNT(tests) && !specdec__bytes_are(name, tests[i]); i++)
-        ;
-    switch (i) {
-    case 0: is = kind != SPECDEC__TEMPLATE_UNDEFINED; break;
-    case 1: is = kind == SPECDEC__TEMPLATE_UNDEFINED; break;
-    case 2: is = kind == SPECDEC__TEMPLATE_NONE; break;
-    case 3: is = kind == SPECDEC__TEMPLATE_STRING; break;
-    case 4: is = kind == SPECDEC__TEMPLATE_MESSAGE; break;
-    case 5: case 6: is = listed || kind == SPECDEC__TEMPLATE_UNDEFINED; break;
-    case 7: is = kind == SPECDEC__TEMPLATE_INTEGER || kind == SPECDEC__TEMPLATE_BOOL; break;
-    case 8: case 9: is = kind == SPECDEC__TEMPLATE_BOOL && value->number == (i == 8); break;
-    case 10: is = kind == SPECDEC__TEMPLATE_BOOL; break;
-    default: return specdec__template_fail(t, "it makes a test that is not known", name);
-    }
-    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, is != negated);
-}
-
-/* A list of items. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_list(specdec__template *t,
-                                                                        const specdec__template_arguments *items)
-{
-    const size_t count = (size_t)items->count;
-    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
-
-    if (out && count)
-        memcpy(out, items->value, count * sizeof *out);
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
-}
-
-/* The value of a message's member as its method get has it. */
-static specdec__template_value specdec__template_member(specdec__template *t, const specdec__template_value *message,
-                                                        const specdec__template_arguments *arguments)
-{
-    const specdec__template_value value = specdec__template_get(t, message, arguments->value);
-
-    if (value.kind != SPECDEC__TEMPLATE_UNDEFINED)
-        return value;
-    return arguments->count > 1 ? arguments->value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
-}
-
-/* What stands behind an opening bracket, and what comes of it: kind '[' a list, '(' a function of this name, else a
-   method or filter on a value, which may have no arguments. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_apply_to(specdec__template *t, int kind,
-                                                                            specdec__bytes name,
-                                                                            const specdec__template_value *value,
-                                                                            int has_arguments)
-{
-    specdec__template_arguments arguments;
-    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    const int before = t->arguments;
-
-    arguments.value = t->argument;
-    arguments.name = t->argument_name;
-    arguments.count = 0;
-    if (has_arguments && specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
-        specdec__template_read_arguments(t, kind == '[' ? "]" : ")", &arguments);
-    if (t->skip || t->failed)
-        ;
-    else if (kind == '[')
-        out = specdec__template_list(t, &arguments);
-    else if (kind == '(')
-        out = specdec__template_function(t, name, &arguments);
-    else if (value->kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count)
-        out = specdec__template_member(t, value, &arguments);
+    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
+        return specdec__template_refuse(t, "it subtracts what cannot be subtracted");
+    if (b->kind == SPECDEC__TEMPLATE_DOUBLE)
+        negative.of.real = -b->of.real;
+    else if (b->of.integer == INT64_MIN)
+        return specdec__template_refuse(t, "a number is too large");
     else
-        out = specdec__template_apply(t, name, *value, &arguments);
-    t->depth -= has_arguments ? SPECDEC__TEMPLATE_BRACKET : 0;
-    t->arguments = before;
-    return out;
+        negative.of.integer = -b->of.integer;
+    return specdec__template_sum(t, a, &negative);
 }
 
-/* A name: a constant, a function or a variable. The date is none: what it changes no format can hold. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
+/* a OP b */
+static specdec__template_value specdec__template_binary(specdec__template *t, int op, const specdec__template_value *a,
+                                                        const specdec__template_value *b)
 {
-    static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
-    const specdec__template_variable *variable;
-    size_t i;
+    specdec__template_value first, second;
+    int order;
 
-    for (i = 0; i < SPECDEC__COUNT(constants); i++)
-        if (specdec__bytes_are(name, constants[i]))
-            return specdec__template_number(i < 4 ? SPECDEC__TEMPLATE_BOOL : SPECDEC__TEMPLATE_NONE, i < 2);
-    if (specdec__bytes_are(name, "strftime_now"))
-        specdec__template_fail(t, "it asks for the date", name);
-    if (specdec__template_accept(t, "("))
-        return specdec__template_apply_to(t, '(', name, NULL, 1);
-    variable = specdec__template_find(t, name, 0);
-    return variable ? variable->value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    switch (op) {
+    case SPECDEC__TEMPLATE_ADD: return specdec__template_sum(t, a, b);
+    case SPECDEC__TEMPLATE_SUBTRACT: return specdec__template_difference(t, a, b);
+    case SPECDEC__TEMPLATE_MULTIPLY: return specdec__template_product(t, a, b);
+    case SPECDEC__TEMPLATE_DIVIDE: case SPECDEC__TEMPLATE_FLOOR: case SPECDEC__TEMPLATE_MODULO:
+        return specdec__template_quotient(t, op, a, b);
+    case SPECDEC__TEMPLATE_POWER: return specdec__template_power(t, a, b);
+    case SPECDEC__TEMPLATE_CONCATENATE:
+        first = specdec__template_str(t, a);
+        second = specdec__template_str(t, b);
+        return specdec__template_join(t, &first, &second);
+    case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
+        return specdec__template_bool(specdec__template_equal(t, a, b, SPECDEC__TEMPLATE_COMPARED) ==
+                                      (op == SPECDEC__TEMPLATE_EQUAL));
+    case SPECDEC__TEMPLATE_IN: return specdec__template_bool(specdec__template_contains(t, b, a));
+    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool(!specdec__template_contains(t, b, a));
+    default: break;
+    }
+    order = specdec__template_order(t, a, b, SPECDEC__TEMPLATE_COMPARED);
+    return specdec__template_bool(op == SPECDEC__TEMPLATE_LESS      ? order < 0
+                                  : op == SPECDEC__TEMPLATE_AT_MOST ? order <= 0
+                                  : op == SPECDEC__TEMPLATE_GREATER ? order > 0
+                                                                    : order >= 0);
 }
 
-/* What an expression is made of, without what stands behind it. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_primary(specdec__template *t)
+/* ---- The stack, output, scopes. */
+
+static void specdec__template_push(specdec__template *t, specdec__template_value value)
 {
-    const int c = specdec__template_next(t);
-    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
-    specdec__bytes name;
-
-    if (c == '"' || c == '\'') {
-        value = specdec__template_quoted(t);
-        while (!t->failed && (specdec__template_next(t) == '"' || t->text.data[t->at] == '\'')) {
-            specdec__template_value more = specdec__template_quoted(t);
-
-            value = t->skip ? more : specdec__template_join(t, value, more);
-        }
-        return value;
-    }
-    if (c >= '0' && c <= '9') {
-        for (; t->at < t->end && t->text.data[t->at] >= '0' && t->text.data[t->at] <= '9'; t->at++)
-            value.number = value.number < INT32_MAX ? value.number * 10 + (t->text.data[t->at] - '0') : value.number;
-        return value;
-    }
-    if (specdec__template_accept(t, "["))
-        return specdec__template_apply_to(t, '[', specdec__template_bytes(NULL, 0), NULL, 1);
-    if (specdec__template_accept(t, "(")) {
-        if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
-            value = specdec__template_expression(t);
-        t->depth -= SPECDEC__TEMPLATE_BRACKET;
-        if (!t->failed && !specdec__template_accept(t, ")"))
-            specdec__template_garbled(t);
-        return value;
-    }
-    name = specdec__template_name(t);
-    if (!name.size) {
-        specdec__template_garbled(t);
-        return value;
-    }
-    return specdec__template_named(t, name);
-}
-
-/* An operand with its attributes, items, calls, filters and tests. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specdec__template *t)
-{
-    const int minus = specdec__template_accept(t, "-");
-    specdec__template_value value = specdec__template_primary(t), key;
-    specdec__bytes name;
-    int dot;
-
-    specdec__template_step(t, 0);
-    while (!t->failed) {
-        if ((dot = specdec__template_accept(t, ".")) || specdec__template_accept(t, "|")) {
-            const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
-
-            key = specdec__template_of(SPECDEC__TEMPLATE_STRING, name.data, name.size);
-            value = called || !dot ? specdec__template_apply_to(t, '.', name, &value, called)
-                                   : specdec__template_get(t, &value, &key);
-        } else if (specdec__template_accept(t, "[")) {
-            if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
-                value = specdec__template_item(t, &value);
-            t->depth -= SPECDEC__TEMPLATE_BRACKET;
-        } else if (specdec__template_accept(t, "is")) {
-            value = specdec__template_test(t, &value);
-        } else {
-            break;
-        }
-    }
-    if (minus)
-        value.number = -value.number;
-    return value;
-}
-
-/* Is a value in a list, a string in a string, or the name of what a message has? */
-static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, const specdec__template_value *what,
-                                                      const specdec__template_value *in)
-{
-    const specdec__template_value *items = (const specdec__template_value *)in->at;
-    size_t i;
-
-    specdec__template_step(t, in->size * (what->size + 1));
-    if (in->kind == SPECDEC__TEMPLATE_STRING && what->kind == SPECDEC__TEMPLATE_STRING)
-        return !what->size || specdec__template_search(in, 0, what) < in->size;
-    if (in->kind == SPECDEC__TEMPLATE_MESSAGE)
-        return specdec__template_is(what, "role") || specdec__template_is(what, "content");
-    if (in->kind != SPECDEC__TEMPLATE_LIST)
-        specdec__template_fail(t, "it looks into what is no list", specdec__template_bytes(NULL, 0));
+    if (t->values == SPECDEC__TEMPLATE_STACK)
+        specdec__template_refuse(t, "an expression needs too many values");
     else
-        for (i = 0; i < in->size; i++)
-            if (specdec__template_equal(what, &items[i]))
-                return 1;
-    return 0;
+        t->stack[t->values++] = value;
 }
 
-/* Two operands and what stands between them: the number of a comparison or sum below. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_combine(specdec__template *t, int i,
-                                                                           specdec__template_value a,
-                                                                           specdec__template_value b)
+/* The value on top; what instructions take was pushed by those before them. */
+static specdec__template_value specdec__template_pop(specdec__template *t)
 {
-    const int numbers = a.kind >= SPECDEC__TEMPLATE_BOOL && a.kind <= SPECDEC__TEMPLATE_INTEGER &&
-                        b.kind >= SPECDEC__TEMPLATE_BOOL && b.kind <= SPECDEC__TEMPLATE_INTEGER;
-    specdec__template_value *out;
-    int64_t x = a.number, y = b.number;
-
-    if (t->skip || t->failed)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    if (i < 4)
-        return specdec__template_number(SPECDEC__TEMPLATE_BOOL, (i < 2 ? specdec__template_equal(&a, &b)
-                                                                       : specdec__template_within(t, &a, &b)) ==
-                                                                    (i % 2 == 0));
-    if (i == 8 && a.kind == SPECDEC__TEMPLATE_LIST && b.kind == SPECDEC__TEMPLATE_LIST) {
-        out = (specdec__template_value *)specdec__template_take(t, (a.size + b.size) * sizeof *out);
-        if (out && a.size)
-            memcpy(out, a.at, a.size * sizeof *out);
-        if (out && b.size)
-            memcpy(out + a.size, b.at, b.size * sizeof *out);
-        return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? a.size + b.size : 0);
-    }
-    if (i == 8 && a.kind == SPECDEC__TEMPLATE_STRING && b.kind == SPECDEC__TEMPLATE_STRING)
-        return specdec__template_join(t, a, b);
-    if (i == 10)
-        return specdec__template_join(t, a, b);
-    if (!numbers || x > INT32_MAX || x < -INT32_MAX || y > INT32_MAX || y < -INT32_MAX || (i > 11 && !y))
-        return specdec__template_fail(t, "it computes with what is no number", specdec__template_bytes(NULL, 0));
-    switch (i) {
-    case 4: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x <= y);
-    case 5: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x >= y);
-    case 6: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x < y);
-    case 7: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x > y);
-    case 8: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x + y);
-    case 9: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x - y);
-    case 11: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x * y);
-    }
-    x %= y; /* as Python has it: the sign of y */
-    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x && (x < 0) != (y < 0) ? x + y : x);
+    return t->values ? t->stack[--t->values] : specdec__template_refuse(t, "its stack is empty");
 }
 
-/* The operator that stands here, of this level or one that binds closer; -1: none. Levels: 0 or, 1 and, 3 comparisons,
-   4 sums, 5 strings that are joined, 6 products. */
-static int specdec__template_operator(specdec__template *t, int level, int *own)
+static void specdec__template_write(specdec__template *t, const void *from, size_t size)
 {
-    static const char *const operators[] = {"==", "!=", "in", "not in", "<=", ">=", "<", ">",
-                                            "+",  "-",  "~",  "*",      "%",  "or", "and"};
-    static const unsigned char levels[] = {3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 5, 6, 6, 0, 1};
-    size_t i;
-
-    for (i = 0; i < SPECDEC__COUNT(operators); i++)
-        if (levels[i] >= level && specdec__template_accept(t, operators[i])) {
-            *own = levels[i];
-            return (int)i;
-        }
-    return -1;
-}
-
-/* Operands and the operators between them, of this level and those that bind closer. */
-static specdec__template_value specdec__template_binary(specdec__template *t, int level)
-{
-    specdec__template_value value, other;
-    int i, own = 0, decided;
-
-    if (specdec__template_accept(t, "not")) {
-        value = specdec__template_deeper(t, 1) ? specdec__template_binary(t, 3)
-                                               : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-        t->depth--;
-        value = specdec__template_number(SPECDEC__TEMPLATE_BOOL, !specdec__template_truth(&value));
-    } else {
-        value = specdec__template_operand(t);
-    }
-    while (!t->failed && (i = specdec__template_operator(t, level, &own)) >= 0) {
-        decided = own < 2 && specdec__template_truth(&value) == !own;
-        t->skip += decided;
-        other = specdec__template_deeper(t, 1) ? specdec__template_binary(t, own + 1) : value;
-        t->depth--;
-        t->skip -= decided;
-        value = decided ? value : own < 2 ? other : specdec__template_combine(t, i, value, other);
-    }
-    return value;
-}
-
-/* An expression; "a if b else c" reads b first, as a may have no value without it. */
-static specdec__template_value specdec__template_expression(specdec__template *t)
-{
-    const size_t at = t->at;
-    specdec__template_value value, wanted;
-    size_t after;
-
-    t->skip++;
-    specdec__template_binary(t, 0);
-    specdec__template_step(t, t->at - at);
-    t->skip--;
-    if (!specdec__template_accept(t, "if")) {
-        if (t->skip)
-            return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-        t->at = at;
-        return specdec__template_binary(t, 0);
-    }
-    wanted = specdec__template_binary(t, 0);
-    after = t->at;
-    t->at = at;
-    t->skip += !specdec__template_truth(&wanted);
-    value = specdec__template_binary(t, 0);
-    t->skip -= !specdec__template_truth(&wanted);
-    t->at = after;
-    if (!specdec__template_accept(t, "else"))
-        return specdec__template_truth(&wanted) ? value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    t->skip += specdec__template_truth(&wanted);
-    specdec__template_next(t);
-    if (specdec__template_truth(&wanted))
-        specdec__template_expression(t);
-    else
-        value = specdec__template_expression(t);
-    t->skip -= specdec__template_truth(&wanted);
-    return value;
-}
-
-/* ---- Text and tags. */
-
-static void specdec__template_write(specdec__template *t, const void *text, size_t size)
-{
-    if (size > sizeof t->output - t->written) {
-        specdec__template_fail(t, "it writes too much", specdec__template_bytes(NULL, 0));
+    specdec__template_step(t, size);
+    if (size > t->room - t->written) {
+        t->full = !t->failed;
+        specdec__template_refuse(t, "it writes more than there is room for");
         return;
     }
     if (size)
-        memcpy(t->output + t->written, text, size);
+        memcpy(t->output + t->written, from, size);
+    specdec__template_mark(t, t->plain, t->written, from, size);
     t->written += size;
 }
 
-/* Finds the end of a tag whose text begins at `at`: outside strings and brackets. */
-static void specdec__template_bound(specdec__template *t, unsigned char kind)
+/* What was written since a byte, as a string; it is not written any more. */
+static specdec__template_value specdec__template_captured(specdec__template *t, size_t from)
 {
-    const unsigned char *text = t->text.data;
+    const size_t at = t->used, size = t->written - from;
     size_t i;
-    int depth = 0;
-    unsigned char quote = 0, c;
 
-    for (i = t->at; i + 1 < t->text.size; i++) {
-        c = text[i];
-        if (kind != '#' && quote) {
-            i += c == '\\';
-            quote = c == quote ? 0 : quote;
-        } else if (depth <= 0 && c == (kind == '{' ? '}' : kind) && text[i + 1] == '}') {
-            break;
-        } else if (kind != '#') {
-            quote = c == '"' || c == '\'' ? c : 0;
-            depth += c == '(' || c == '[' || c == '{' ? 1 : c == ')' || c == ']' || c == '}' ? -1 : 0;
-        }
-    }
-    if (i + 1 >= t->text.size) {
-        specdec__template_fail(t, "a tag has no end", specdec__template_bytes(NULL, 0));
-        i = t->text.size;
-    }
-    t->end = i > t->at && (text[i - 1] == '-' || text[i - 1] == '+') ? i - 1 : i;
+    specdec__template_put(t, t->output + from, size);
+    for (i = 0; i < t->used - at; i++)
+        specdec__template_set_bit(t->marks, at + i, specdec__template_bit(t->plain, from + i));
+    t->written = from;
+    return specdec__template_built(t, at);
 }
 
-/* Leaves the tag that ends at t->end: its text begins behind it, and some white space goes. */
-static void specdec__template_close(specdec__template *t)
+/* Gives back what the values of a statement needed. */
+static void specdec__template_release(specdec__template *t)
 {
-    const unsigned char *text = t->text.data + t->end;
-    const size_t left = t->text.size - t->end;
-    const int marked = left && (text[0] == '-' || text[0] == '+');
+    const size_t floor = t->frame[t->frames - 1].floor;
 
-    t->strip = left && text[0] == '-' ? 2 : left > (size_t)marked && !marked && text[marked] != '}' ? 1 : 0;
-    t->after = t->end + (left < (size_t)marked + 2 ? left : (size_t)marked + 2);
+    t->used = floor > t->kept ? floor : t->kept;
 }
 
-/* Goes on to the next tag that is no comment, and writes the text before it (write = 0: does not). Returns its kind,
-   '{' or '%', 0: the template ends. t->at to t->end is what stands in it. */
-static int specdec__template_tag(specdec__template *t, int write)
+static specdec__template_binding *specdec__template_find(const specdec__template_scope *scope,
+                                                         const specdec__template_value *name)
 {
-    const unsigned char *text = t->text.data;
+    specdec__template_binding *binding = scope->first;
 
-    while (!t->failed) {
-        size_t from = t->after, to, tag, start;
-        int kind, dash, lines;
+    while (binding && (binding->name.of.at != name->of.at || binding->name.size != name->size))
+        binding = binding->next;
+    return binding;
+}
 
-        if (t->strip == 2) {
-            while (from < t->text.size && memchr(" \t\r\n\v\f", text[from], 6))
-                from++;
-        } else if (t->strip) {
-            from += from < t->text.size && text[from] == '\n';
-        }
-        t->line = from > t->after ? text[from - 1] == '\n' : t->after == 0;
-        for (tag = from; tag + 1 < t->text.size; tag++)
-            if (text[tag] == '{' && (text[tag + 1] == '{' || text[tag + 1] == '%' || text[tag + 1] == '#'))
-                break;
-        kind = tag + 1 < t->text.size ? text[tag + 1] : 0;
-        to = kind ? tag : t->text.size;
-        dash = kind && tag + 2 < t->text.size ? text[tag + 2] : 0;
-        for (start = to; start > from && (text[start - 1] == ' ' || text[start - 1] == '\t'); start--)
-            ;
-        lines = start > from ? text[start - 1] == '\n' : t->line;
-        if (kind && dash == '-')
-            while (to > from && memchr(" \t\r\n\v\f", text[to - 1], 6))
-                to--;
-        else if (kind && kind != '{' && dash != '+' && lines)
-            to = start;
-        if (write)
-            specdec__template_write(t, text + from, to - from);
-        t->after = t->text.size;
-        t->strip = 0;
-        if (!kind)
+/* Gives a value to a name (which was interned) of a scope. Returns whether that was new. */
+static int specdec__template_bind(specdec__template *t, specdec__template_scope *scope,
+                                  const specdec__template_value *name, specdec__template_value value)
+{
+    specdec__template_binding *binding = specdec__template_find(scope, name);
+    const int old = binding != NULL;
+
+    if (!old) {
+        binding = (specdec__template_binding *)specdec__template_take(t, 1, sizeof *binding);
+        if (!binding)
             return 0;
-        t->at = tag + 2 + (dash == '-' || dash == '+');
-        specdec__template_bound(t, (unsigned char)kind);
-        specdec__template_close(t);
-        specdec__template_step(t, t->end - t->at + tag - from);
-        if (kind != '#')
-            return kind;
+        binding->name = *name;
+        binding->next = scope->first;
+        scope->first = binding;
     }
-    return 0;
+    binding->value = value;
+    return !old;
 }
 
-/* Passes over the text of a block that is not run, to the tag of its own level that ends it: one that begins with
-   "end", or, if asked for, "elif" and "else". Returns that tag's name. */
-static specdec__bytes specdec__template_pass(specdec__template *t, int others)
+static void specdec__template_store(specdec__template *t, const specdec__template_value *name)
 {
-    static const char *const openers[] = {"if", "for", "macro", "call", "filter", "block", "generation"};
-    specdec__bytes name = specdec__template_bytes(NULL, 0);
-    int kind, depth = 0;
-    size_t i;
-
-    while ((kind = specdec__template_tag(t, 0)) != 0) {
-        if (kind != '%')
-            continue;
-        name = specdec__template_name(t);
-        for (i = 0; i < SPECDEC__COUNT(openers); i++)
-            depth += specdec__bytes_are(name, openers[i]);
-        if (specdec__bytes_are(name, "set")) { /* a block, unless it has a value */
-            while (specdec__template_name(t).size && specdec__template_accept(t, "."))
-                ;
-            depth += !specdec__template_next(t);
-        }
-        if (!depth && (name.size > 3 && memcmp(name.data, "end", 3) == 0))
-            return name;
-        if (!depth && others && (specdec__bytes_are(name, "elif") || specdec__bytes_are(name, "else")))
-            return name;
-        depth -= name.size > 3 && memcmp(name.data, "end", 3) == 0;
-    }
-    specdec__template_fail(t, "a block has no end", name);
-    return name;
+    specdec__template_bind(t, t->scope, name, specdec__template_pop(t));
+    t->frame[t->frames - 1].floor = t->used;
 }
 
-/* A new block; NULL, and the run has ended, when there are too many. */
-static specdec__template_block *specdec__template_push(specdec__template *t, int kind, specdec__bytes name)
+/* Gives a value to an attribute of a namespace, wherever that was made. */
+static void specdec__template_store_attribute(specdec__template *t, const specdec__template_value names[2])
 {
-    specdec__template_block *block = &t->block[t->blocks];
+    const specdec__template_scope *scope = t->scope;
+    const specdec__template_binding *binding = NULL;
+    const specdec__template_value value = specdec__template_pop(t);
+    size_t place = SIZE_MAX;
 
-    if (t->blocks == SPECDEC__TEMPLATE_BLOCKS) {
-        specdec__template_fail(t, "its blocks are too deep", name);
+    for (; scope && !binding; scope = scope->parent)
+        binding = specdec__template_find(scope, &names[0]);
+    if (!binding || binding->value.kind != SPECDEC__TEMPLATE_SPACE) {
+        specdec__template_refuse(t, "it sets an attribute of what is no namespace");
+        return;
+    }
+    if (value.kind >= SPECDEC__TEMPLATE_STRING && value.size)
+        place = specdec__template_place(t, value.of.at);
+    if (specdec__template_bind(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1], value) ||
+        (place != SIZE_MAX && place >= t->kept && place >= t->start && place < t->limit))
+        t->kept = t->used;
+}
+
+/* A new frame, with a scope unless that is another one's. NULL: there are too many. */
+static specdec__template_frame *specdec__template_enter(specdec__template *t, int kind, specdec__template_scope *parent)
+{
+    specdec__template_frame *frame = &t->frame[t->frames];
+    specdec__template_scope *scope;
+
+    if (t->frames == SPECDEC__TEMPLATE_FRAMES) {
+        specdec__template_refuse(t, "its loops and macros are too deep");
         return NULL;
     }
-    t->blocks++;
-    memset(block, 0, sizeof *block);
-    block->kind = kind;
-    block->name = name;
-    block->body = t->end;
-    block->written = t->written;
-    block->variables = t->variables;
-    return block;
+    memset(frame, 0, sizeof *frame);
+    frame->kind = kind;
+    frame->base = t->used;
+    frame->written = t->written;
+    frame->stack = (size_t)t->values;
+    frame->outer = t->scope;
+    scope = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *scope);
+    if (!scope)
+        return NULL;
+    scope->parent = parent;
+    scope->first = NULL;
+    t->scope = scope;
+    frame->floor = t->used;
+    t->frames++;
+    return frame;
 }
 
-/* if, and elif behind what was not run. */
-static void specdec__template_if(specdec__template *t)
+/* Ends the innermost frame: memory in use is again what it was, but for what is kept. */
+static void specdec__template_exit(specdec__template *t)
 {
-    specdec__bytes name = specdec__template_bytes("if", 2);
-    int taken = 0;
+    const specdec__template_frame *frame = &t->frame[--t->frames];
 
-    while (!t->failed && !taken) {
-        specdec__template_value wanted = specdec__template_number(SPECDEC__TEMPLATE_BOOL, 1);
+    t->used = frame->base > t->kept ? frame->base : t->kept;
+    t->scope = frame->outer;
+}
 
-        if (!specdec__bytes_are(name, "else"))
-            wanted = specdec__template_expression(t);
-        taken = specdec__template_truth(&wanted);
-        if (!t->failed && !taken) {
-            name = specdec__template_pass(t, 1);
-            if (specdec__bytes_are(name, "endif"))
-                return;
+/* ---- Functions. */
+
+static specdec__template_value specdec__template_range(specdec__template *t, const specdec__template_call *call)
+{
+    int64_t from = 0, to, step, count, i;
+    specdec__template_value *out;
+
+    to = specdec__template_count(t, call, call->count > 1, NULL, 0);
+    if (call->count > 1)
+        from = specdec__template_count(t, call, 0, NULL, 0);
+    step = specdec__template_count(t, call, 2, NULL, 1);
+    if (!call->count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 || to > 1000000000 ||
+        step < -1000000000 || step > 1000000000)
+        return specdec__template_refuse(t, "a range is not allowed");
+    count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
+    count = count < 0 ? 0 : count;
+    if (count > 100000)
+        return specdec__template_refuse(t, "a range is too long");
+    out = specdec__template_new_list(t, (size_t)count);
+    for (i = 0; out && i < count; i++)
+        out[i] = specdec__template_integer(from + i * step);
+    return specdec__template_listing(out, (size_t)count);
+}
+
+/* namespace(NAME=VALUE, ...), or of a dict. */
+static specdec__template_value specdec__template_space(specdec__template *t, const specdec__template_call *call)
+{
+    specdec__template_scope *space = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *space);
+    const specdec__template_value *dict = call->count ? call->value : NULL;
+    size_t i;
+
+    if (!space)
+        return specdec__template_undefined();
+    memset(space, 0, sizeof *space);
+    for (i = 0; dict && dict->kind == SPECDEC__TEMPLATE_DICT && i < dict->size; i++) {
+        const specdec__template_value name = specdec__template_items(dict)[2 * i];
+
+        if (name.kind == SPECDEC__TEMPLATE_STRING) {
+            const specdec__template_value own = specdec__template_intern(t, name);
+
+            specdec__template_bind(t, space, &own, specdec__template_items(dict)[2 * i + 1]);
         }
     }
-    specdec__template_push(t, 'i', name);
+    for (i = 0; i < (size_t)call->names; i++) {
+        specdec__template_value name = call->named[2 * i];
+
+        name.kind = SPECDEC__TEMPLATE_STRING;
+        specdec__template_bind(t, space, &name, call->named[2 * i + 1]);
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_SPACE, space, 1);
 }
 
-/* Begins the next round of a loop, or leaves it. */
-static void specdec__template_round(specdec__template *t)
+static specdec__template_value specdec__template_new_dict(specdec__template *t, const specdec__template_value *pairs,
+                                                          size_t count)
 {
-    specdec__template_block *block = &t->block[t->blocks - 1];
-    specdec__template_value loop = block->list;
+    specdec__template_value *out = specdec__template_new_list(t, 2 * count), dict;
+    size_t i, k;
 
-    t->variables = block->variables;
-    t->sets++;
-    if (block->index == (int)block->list.size) {
-        t->blocks--;
-        return;
-    }
-    loop.kind = SPECDEC__TEMPLATE_LOOP;
-    loop.number = block->index;
-    specdec__template_set(t, block->name, 0, ((const specdec__template_value *)block->list.at)[block->index++]);
-    specdec__template_set_name(t, "loop", loop);
-    t->end = block->body;
-    specdec__template_close(t);
-}
-
-/* Those items of a list for which an expression at t->at is true, with each as a variable. */
-static specdec__template_value specdec__template_filter(specdec__template *t, specdec__bytes name,
-                                                        specdec__template_value list)
-{
-    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, list.size * sizeof *out);
-    const int variables = t->variables;
-    const size_t at = t->at;
-    size_t i, count = 0;
-
-    for (i = 0; out && !t->failed && i < list.size; i++) {
-        const specdec__template_value item = ((const specdec__template_value *)list.at)[i];
-        specdec__template_value wanted;
-
-        t->at = at;
-        t->variables = variables;
-        specdec__template_bind(t, name, item);
-        wanted = specdec__template_expression(t);
-        if (specdec__template_truth(&wanted))
-            out[count++] = item;
-    }
-    t->variables = variables;
-    if (!list.size) {
-        t->skip++;
-        specdec__template_expression(t);
-        t->skip--;
-    }
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, count);
-}
-
-static void specdec__template_for(specdec__template *t)
-{
-    const specdec__bytes name = specdec__template_name(t);
-    specdec__template_value list;
-    specdec__template_block *block;
-
-    if (!specdec__template_accept(t, "in")) {
-        specdec__template_fail(t, "it has a loop that is not understood", name);
-        return;
-    }
-    list = specdec__template_binary(t, 0);
-    if (list.kind == SPECDEC__TEMPLATE_UNDEFINED)
-        list = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0);
-    if (list.kind != SPECDEC__TEMPLATE_LIST)
-        specdec__template_fail(t, "it loops over what is no list", name);
-    if (!t->failed && specdec__template_accept(t, "if"))
-        list = specdec__template_filter(t, name, list);
-    if (t->failed || specdec__template_next(t)) {
-        specdec__template_fail(t, "it has a loop that is not understood", name);
-        return;
-    }
-    if (!list.size) {
-        if (specdec__bytes_are(specdec__template_pass(t, 1), "else"))
-            specdec__template_push(t, 'e', name);
-        return;
-    }
-    block = specdec__template_push(t, 'f', name);
-    if (block) {
-        block->list = list;
-        specdec__template_round(t);
-    }
-}
-
-static void specdec__template_assign(specdec__template *t)
-{
-    specdec__bytes name = specdec__template_name(t), attribute;
-    const specdec__template_variable *variable;
-    int space = 0;
-
-    if (specdec__template_accept(t, ".")) {
-        attribute = specdec__template_name(t);
-        variable = specdec__template_find(t, name, 0);
-        space = variable && variable->value.kind == SPECDEC__TEMPLATE_SPACE ? (int)variable->value.number : 0;
-        if (!space)
-            specdec__template_fail(t, "it sets an attribute of what is no namespace", name);
-        name = attribute;
-    }
-    if (!specdec__template_next(t) && !space) {
-        specdec__template_push(t, 's', name);
-        return;
-    }
-    if (!specdec__template_accept(t, "=")) {
-        specdec__template_fail(t, "it sets what is not understood", name);
-        return;
-    }
-    specdec__template_set(t, name, space, specdec__template_expression(t));
-    if (specdec__template_next(t))
-        specdec__template_fail(t, "it sets what is not understood", name);
-}
-
-/* The end of a block: of a loop, perhaps another round; of a set, its value. */
-static void specdec__template_end(specdec__template *t, specdec__bytes name)
-{
-    const specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
-    specdec__template_value value;
-
-    if (!t->blocks) {
-        specdec__template_fail(t, "it ends a block that has not begun", name);
-    } else if (block->kind == 'f') {
-        specdec__template_round(t);
-    } else if (block->kind == 's') {
-        t->blocks--;
-        value = specdec__template_join(t, specdec__template_string(""),
-                                       specdec__template_of(SPECDEC__TEMPLATE_STRING, t->output + block->written,
-                                                            t->written - block->written));
-        t->written = block->written;
-        specdec__template_set(t, block->name, 0, value);
-    } else {
-        t->blocks--;
-    }
-}
-
-/* elif or else behind what was run: the rest of the block is passed over. */
-static void specdec__template_leave(specdec__template *t, specdec__bytes name)
-{
-    specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
-
-    if (t->blocks && block->kind == 'f' && block->index < (int)block->list.size) {
-        specdec__template_round(t);
-        return;
-    }
-    specdec__template_pass(t, 0);
-    specdec__template_end(t, name);
-}
-
-/* One statement. Returns 1 when it ends a macro. */
-static int specdec__template_statement(specdec__template *t)
-{
-    const specdec__bytes name = specdec__template_name(t);
-    specdec__template_value macro;
-    specdec__bytes own;
-
-    if (specdec__bytes_are(name, "if")) {
-        specdec__template_if(t);
-    } else if (specdec__bytes_are(name, "for")) {
-        specdec__template_for(t);
-    } else if (specdec__bytes_are(name, "set")) {
-        specdec__template_assign(t);
-    } else if (specdec__bytes_are(name, "elif") || specdec__bytes_are(name, "else")) { /* behind what was run */
-        specdec__template_leave(t, name);
-    } else if (specdec__bytes_are(name, "macro")) {
-        own = specdec__template_name(t);
-        if (!specdec__template_accept(t, "("))
-            specdec__template_fail(t, "it has a macro that is not understood", own);
-        macro = specdec__template_of(SPECDEC__TEMPLATE_MACRO, NULL, t->end);
-        macro.number = (int64_t)t->at;
-        specdec__template_set(t, own, 0, macro);
-        specdec__template_pass(t, 0);
-    } else if (specdec__bytes_are(name, "endmacro")) {
-        return 1;
-    } else if (specdec__bytes_are(name, "endif") || specdec__bytes_are(name, "endfor") ||
-               specdec__bytes_are(name, "endset")) {
-        specdec__template_end(t, name);
-    } else if (!specdec__bytes_are(name, "generation") && !specdec__bytes_are(name, "endgeneration")) {
-        specdec__template_fail(t, "it has a statement that is not known", name);
-    }
-    return 0;
-}
-
-/* Runs from t->after to the end of the template, or of the macro. */
-static void specdec__template_run(specdec__template *t)
-{
-    int kind;
-
-    while ((kind = specdec__template_tag(t, 1)) != 0) {
-        const size_t used = t->used;
-        const int sets = t->sets;
-
-        if (kind == '%') {
-            if (specdec__template_statement(t))
-                return;
-        } else {
-            specdec__template_value value = specdec__template_expression(t);
-
-            if (specdec__template_next(t))
-                specdec__template_garbled(t);
-            value = specdec__template_join(t, value, specdec__template_string(""));
-            specdec__template_write(t, value.at, value.size);
+    dict = specdec__template_of(SPECDEC__TEMPLATE_DICT, out, 0);
+    for (i = 0; out && i < count && !t->failed; i++) {
+        for (k = 0; k < dict.size; k++)
+            if (specdec__template_equal(t, out + 2 * k, pairs + 2 * i, 4))
+                break;
+        if (k == dict.size) {
+            dict.size++;
+            out[2 * k] = pairs[2 * i];
+            if (out[2 * k].kind == SPECDEC__TEMPLATE_KEYWORD)
+                out[2 * k].kind = SPECDEC__TEMPLATE_STRING;
         }
-        if (t->sets == sets && kind == '{')
-            t->used = used; /* nothing that was made there is needed any more */
+        out[2 * k + 1] = pairs[2 * i + 1];
     }
+    return dict;
 }
 
-/* Runs a template for a few messages, as a conversation that the model is to answer. bos, eos: the texts of the tokens
-   that begin and end texts. Afterwards t->output holds t->written bytes, or t->failed says why not. */
-static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specdec__bytes text, specdec__bytes bos,
-                                                     specdec__bytes eos, const specdec_message *messages, int count)
+static specdec__template_value specdec__template_dict_of(specdec__template *t, const specdec__template_call *call)
 {
-    specdec__template_value *list;
+    if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
+        return specdec__template_refuse(t, "dict is not known with such arguments");
+    return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
+}
+
+static specdec__template_value specdec__template_raise(specdec__template *t, const specdec__template_call *call)
+{
+    const specdec__template_value nothing = specdec__template_string("");
+    const specdec__template_value text = specdec__template_str(t, call->count ? call->value : &nothing);
+
+    if (!t->failed)
+        t->raised = 1;
+    return specdec__template_fail(t, "the template refuses the conversation",
+                                  specdec__template_bytes(text.of.at, text.size));
+}
+
+static void specdec__template_put_padded(specdec__template *t, int64_t number, int digits)
+{
+    char text[10];
     int i;
 
+    for (i = digits; i-- > 0; number /= 10)
+        text[i] = (char)('0' + number % 10);
+    specdec__template_put(t, text, (size_t)digits);
+}
+
+/* A date: year, month 1..12, day of the month 1..31 and of the year 1..366 (Gregorian, from days since 1970). */
+static void specdec__template_date(int64_t days, int64_t *year, int *month, int *day, int *of_year)
+{
+    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+    const int64_t since = days + 719468;             /* days since 1 March of the year 0 */
+    const int64_t era = (since >= 0 ? since : since - 146096) / 146097, in_era = since - era * 146097;
+    const int64_t of_era = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+    const int64_t in_year = in_era - (365 * of_era + of_era / 4 - of_era / 100);
+    const int shifted = (int)(5 * in_year + 2) / 153; /* months since March */
+    int leap;
+
+    *day = (int)in_year - (153 * shifted + 2) / 5 + 1;
+    *month = shifted < 10 ? shifted + 3 : shifted - 9;
+    *year = of_era + era * 400 + (*month <= 2);
+    leap = *year % 4 == 0 && (*year % 100 != 0 || *year % 400 == 0);
+    *of_year = before[*month - 1] + *day + (leap && *month > 2);
+}
+
+/* strftime_now(FORMAT): the clock that the caller gave, with English names. */
+static specdec__template_value specdec__template_clock(specdec__template *t, const specdec__template_call *call)
+{
+    static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
+                                         "July",    "August",   "September", "October", "November", "December"};
+    static const char *const weekdays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                           "Thursday", "Friday", "Saturday"};
+    const specdec__template_value format = specdec__template_words(t, call, 0, "format", "");
+    const int64_t days = (t->now - (t->now % 86400 + 86400) % 86400) / 86400;
+    const int second = (int)(t->now - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7), hour = second / 3600;
+    const char *text = specdec__template_text(&format);
+    const size_t from = t->used;
+    int64_t year;
+    int month, day, of_year;
+    size_t at;
+
+    if (t->now == SPECDEC__TEMPLATE_NO_CLOCK)
+        return specdec__template_fail(t, "it asks for the date", specdec__template_bytes("strftime_now", 12));
+    specdec__template_date(days, &year, &month, &day, &of_year);
+    for (at = 0; at < format.size && !t->failed; at++) {
+        const int plain = text[at] == '%' && at + 2 < format.size && text[at + 1] == '-';
+        const int kind = text[at] == '%' && at + 1 + (size_t)plain < format.size ? text[at + 1 + (size_t)plain] : 0;
+        int64_t number = -1;
+
+        at += kind ? 1 + (size_t)plain : 0;
+        switch (kind) {
+        case 'Y': specdec__template_put_integer(t, year); break;
+        case 'B': specdec__template_put_text(t, months[month - 1]); break;
+        case 'b': case 'h': specdec__template_put(t, months[month - 1], 3); break;
+        case 'A': specdec__template_put_text(t, weekdays[weekday]); break;
+        case 'a': specdec__template_put(t, weekdays[weekday], 3); break;
+        case 'p': specdec__template_put_text(t, hour < 12 ? "AM" : "PM"); break;
+        case 'F':
+            specdec__template_put_padded(t, year, 4);
+            specdec__template_put_text(t, "-");
+            specdec__template_put_padded(t, month, 2);
+            specdec__template_put_text(t, "-");
+            specdec__template_put_padded(t, day, 2);
+            break;
+        case 'T':
+            specdec__template_put_padded(t, hour, 2);
+            specdec__template_put_text(t, ":");
+            specdec__template_put_padded(t, second / 60 % 60, 2);
+            specdec__template_put_text(t, ":");
+            specdec__template_put_padded(t, second % 60, 2);
+            break;
+        case 'm': number = month; break;
+        case 'd': number = day; break;
+        case 'H': number = hour; break;
+        case 'I': number = (hour + 11) % 12 + 1; break;
+        case 'M': number = second / 60 % 60; break;
+        case 'S': number = second % 60; break;
+        case 'y': number = (year % 100 + 100) % 100; break;
+        case 'j': specdec__template_put_padded(t, of_year, 3); break;
+        case 'w': specdec__template_put_integer(t, weekday); break;
+        case 'u': specdec__template_put_integer(t, weekday ? weekday : 7); break;
+        case 'e':
+            if (day < 10)
+                specdec__template_put_text(t, " ");
+            specdec__template_put_integer(t, day);
+            break;
+        default: specdec__template_put(t, text + at, 1); break;
+        }
+        if (number >= 0 && plain)
+            specdec__template_put_integer(t, number);
+        else if (number >= 0)
+            specdec__template_put_padded(t, number, 2);
+    }
+    return specdec__template_built(t, from);
+}
+
+static const struct {
+    const char *name;
+    specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
+} specdec__template_functions[] = {{"raise_exception", specdec__template_raise}, {"range", specdec__template_range},
+                                   {"namespace", specdec__template_space}, {"dict", specdec__template_dict_of},
+                                   {"strftime_now", specdec__template_clock}};
+
+/* The value of a name, in the scopes from the innermost on; then functions; else it is not defined. */
+static specdec__template_value specdec__template_load(specdec__template *t, const specdec__template_value *name)
+{
+    const specdec__template_scope *scope;
+    size_t i;
+
+    for (scope = t->scope; scope; scope = scope->parent) {
+        const specdec__template_binding *binding = specdec__template_find(scope, name);
+
+        if (binding)
+            return binding->value;
+    }
+    for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
+        if (specdec__template_is(name, specdec__template_functions[i].name))
+            return specdec__template_of(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
+    return specdec__template_missing(name);
+}
+
+/* ---- Calls. */
+
+/* Puts the arguments of a call that *arguments and **arguments add behind the others, in memory. */
+static void specdec__template_expand_arguments(specdec__template *t, int32_t packed, specdec__template_call *call)
+{
+    const int count = packed & 255, names = packed >> 8 & 255;
+    const specdec__template_value more_named = packed & SPECDEC__TEMPLATE_STARS ? specdec__template_pop(t)
+                                                                                : specdec__template_undefined();
+    specdec__template_value more = packed & SPECDEC__TEMPLATE_STAR ? specdec__template_pop(t)
+                                                                   : specdec__template_undefined();
+    specdec__template_value *value, *named;
+    const specdec__template_value *from;
+    size_t i;
+
+    more = specdec__template_iterate(t, &more);
+    if (more_named.kind != SPECDEC__TEMPLATE_UNDEFINED && more_named.kind != SPECDEC__TEMPLATE_DICT)
+        specdec__template_refuse(t, "**arguments are no dict");
+    value = specdec__template_new_list(t, (size_t)count + more.size);
+    named = specdec__template_new_list(t, 2 * ((size_t)names + more_named.size));
+    if (t->failed || !value || !named || more.size > 255 || more_named.size > 255)
+        return;
+    from = t->stack + t->values - count - 2 * names;
+    for (i = 0; i < (size_t)count + more.size; i++)
+        value[i] = i < (size_t)count ? from[i] : specdec__template_items(&more)[i - (size_t)count];
+    for (i = 0; i < 2 * ((size_t)names + more_named.size); i++)
+        named[i] = i < 2 * (size_t)names ? from[(size_t)count + i]
+                                         : specdec__template_items(&more_named)[i - 2 * (size_t)names];
+    for (i = 2 * (size_t)names; i < 2 * ((size_t)names + more_named.size); i += 2)
+        named[i] = specdec__template_intern(t, named[i]);
+    call->value = value;
+    call->named = named;
+    call->count = count + (int)more.size;
+    call->names = names + (int)more_named.size;
+    t->values -= count + 2 * names;
+}
+
+/* Takes the arguments of a call from the stack; they stay where they are until something is pushed. */
+static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
+{
+    specdec__template_call call;
+
+    memset(&call, 0, sizeof call);
+    call.count = packed & 255;
+    call.names = packed >> 8 & 255;
+    if (t->values < call.count + 2 * call.names) {
+        specdec__template_refuse(t, "its stack is empty");
+        return call;
+    }
+    if (packed & (SPECDEC__TEMPLATE_STAR | SPECDEC__TEMPLATE_STARS)) {
+        specdec__template_expand_arguments(t, packed, &call);
+        return call;
+    }
+    t->values -= call.count + 2 * call.names;
+    call.value = t->stack + t->values;
+    call.named = call.value + call.count;
+    return call;
+}
+
+/* Binds a macro's parameters; what else it is given is an error, unless the macro names varargs or kwargs. */
+static void specdec__template_bind_arguments(specdec__template *t, const specdec__template_macro *macro,
+                                             const specdec__template_call *call)
+{
+    const specdec__template_value *names = specdec__template_items(&macro->parameters);
+    const specdec__template_value varargs = specdec__template_intern(t, specdec__template_string("varargs"));
+    const specdec__template_value kwargs = specdec__template_intern(t, specdec__template_string("kwargs"));
+    specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->names), *rest, name;
+    size_t others = 0, count = macro->parameters.size, k;
+    int i;
+
+    for (i = 0; i < call->count && (size_t)i < count; i++)
+        specdec__template_bind(t, t->scope, &names[i], call->value[i]);
+    if ((size_t)call->count > count && !macro->varargs)
+        specdec__template_refuse(t, "a macro is given too many arguments");
+    for (i = 0; i < call->names && pairs && !t->failed; i++) {
+        name = call->named[2 * i];
+        name.kind = SPECDEC__TEMPLATE_STRING;
+        for (k = 0; k < count && (names[k].of.at != name.of.at || names[k].size != name.size); k++)
+            ;
+        if (k < count ? k < (size_t)call->count
+                      : !macro->kwargs && !(macro->caller && specdec__template_is(&name, "caller")))
+            specdec__template_refuse(t, "a macro is given an argument twice, or one that it has not");
+        if (k < count || (macro->caller && specdec__template_is(&name, "caller"))) {
+            specdec__template_bind(t, t->scope, &name, call->named[2 * i + 1]);
+            continue;
+        }
+        pairs[2 * others] = name;
+        pairs[2 * others++ + 1] = call->named[2 * i + 1];
+    }
+    if (macro->kwargs && !t->failed)
+        specdec__template_bind(t, t->scope, &kwargs, specdec__template_of(SPECDEC__TEMPLATE_DICT, pairs, others));
+    if (macro->varargs && !t->failed) {
+        others = (size_t)call->count > count ? (size_t)call->count - count : 0;
+        rest = specdec__template_new_list(t, others);
+        if (rest && others)
+            memcpy(rest, call->value + count, others * sizeof *rest);
+        specdec__template_bind(t, t->scope, &varargs,
+                               specdec__template_of(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
+    }
+}
+
+/* loop.cycle(...), loop.changed(...) */
+static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
+                                                           const specdec__template_call *call)
+{
+    specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->of.at;
+    const specdec__template_value list = specdec__template_listing(call->value, (size_t)call->count);
+    specdec__template_value *own;
+
+    if (self->size == UINT32_MAX)
+        return call->count ? call->value[loop->index % (size_t)call->count]
+                           : specdec__template_refuse(t, "cycle needs values");
+    if (loop->changes && specdec__template_equal(t, &loop->last, &list, SPECDEC__TEMPLATE_COMPARED))
+        return specdec__template_bool(0);
+    own = specdec__template_new_list(t, list.size);
+    if (own && list.size)
+        memcpy(own, list.of.at, list.size * sizeof *own);
+    loop->changes = 1;
+    loop->last = specdec__template_listing(own, list.size);
+    t->kept = t->used;
+    return specdec__template_bool(1);
+}
+
+/* Calls what lies on the stack below its arguments. Returns the instruction to go on with. */
+static size_t specdec__template_invoke(specdec__template *t, int32_t packed, size_t next)
+{
+    const specdec__template_call call = specdec__template_take_arguments(t, packed);
+    const specdec__template_value callee = specdec__template_pop(t);
+    const specdec__template_closure *closure = (const specdec__template_closure *)callee.of.at;
+    specdec__template_value out;
+    specdec__template_frame *frame;
+
+    if (t->failed)
+        return next;
+    if (callee.kind == SPECDEC__TEMPLATE_MACRO) {
+        frame = specdec__template_enter(t, 'm', closure->scope);
+        if (!frame)
+            return next;
+        frame->back = next;
+        specdec__template_bind_arguments(t, closure->macro, &call);
+        frame->floor = t->used;
+        return closure->entry;
+    }
+    if (callee.kind == SPECDEC__TEMPLATE_FUNCTION)
+        out = specdec__template_functions[callee.size].call(t, &call);
+    else if (callee.kind == SPECDEC__TEMPLATE_METHOD && callee.size >= UINT32_MAX - 1)
+        out = specdec__template_loop_call(t, &callee, &call);
+    else if (callee.kind == SPECDEC__TEMPLATE_METHOD)
+        out = specdec__template_methods[callee.size].call(t, specdec__template_items(&callee), &call,
+                                                          specdec__template_methods[callee.size].how);
+    else if (callee.kind == SPECDEC__TEMPLATE_UNDEFINED)
+        out = specdec__template_is_missing(t, &callee);
+    else
+        out = specdec__template_refuse(t, "it calls what cannot be called");
+    specdec__template_push(t, out);
+    return next;
+}
+
+/* ---- Loops. */
+
+/* Begins a loop over the value on the stack; chosen: it only chooses. */
+static void specdec__template_begin_loop(specdec__template *t, int choose)
+{
+    const specdec__template_value over = specdec__template_pop(t);
+    const specdec__template_value list = specdec__template_iterate(t, &over);
+    specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take(t, 1, sizeof *loop);
+    specdec__template_value *chosen = choose ? specdec__template_new_list(t, list.size) : NULL;
+    specdec__template_frame *frame = t->failed ? NULL : specdec__template_enter(t, choose ? 'h' : 'f', t->scope);
+
+    if (!frame || !loop)
+        return;
+    memset(loop, 0, sizeof *loop);
+    loop->items = specdec__template_items(&list);
+    loop->count = list.size;
+    loop->index = SIZE_MAX;
+    loop->chosen = chosen;
+    loop->depth = 1;
+    frame->loop = loop;
+}
+
+/* Begins the next round of a loop, with its item on the stack. Returns 0 when there is none. */
+static int specdec__template_round(specdec__template *t)
+{
+    specdec__template_frame *frame = &t->frame[t->frames - 1];
+    const specdec__template_value name = specdec__template_intern(t, specdec__template_string("loop"));
+
+    if (++frame->loop->index >= frame->loop->count)
+        return 0;
+    t->scope->first = NULL;
+    frame->floor = frame->base + (((size_t)8 - frame->base % 8) % 8) + sizeof *t->scope;
+    specdec__template_release(t);
+    if (frame->kind == 'f')
+        specdec__template_bind(t, t->scope, &name, specdec__template_of(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
+    frame->floor = t->used;
+    specdec__template_push(t, frame->loop->items[frame->loop->index]);
+    return 1;
+}
+
+/* ---- Instructions. */
+
+static const void *specdec__template_constant(const specdec__template *t, int32_t place)
+{
+    return t->memory + (size_t)place * 8;
+}
+
+static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
+{
+    specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take(t, 1, sizeof *closure);
+
+    if (!closure)
+        return;
+    closure->macro = (const specdec__template_macro *)specdec__template_constant(t, place);
+    closure->scope = t->scope;
+    closure->entry = next + 1; /* behind the jump over the body */
+    specdec__template_push(t, specdec__template_of(SPECDEC__TEMPLATE_MACRO, closure, 1));
+}
+
+/* Makes a value of those on the stack. */
+static void specdec__template_make(specdec__template *t, int op, int32_t count)
+{
+    const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
+    specdec__template_value *own, out;
+
+    if (values > (size_t)t->values) {
+        specdec__template_refuse(t, "its stack is empty");
+        return;
+    }
+    t->values -= (int)values;
+    if (op == SPECDEC__TEMPLATE_MAKE_DICT) {
+        out = specdec__template_new_dict(t, t->stack + t->values, (size_t)count);
+    } else {
+        own = specdec__template_new_list(t, values);
+        if (own && values)
+            memcpy(own, t->stack + t->values, values * sizeof *own);
+        out = specdec__template_of(op == SPECDEC__TEMPLATE_MAKE_LIST    ? SPECDEC__TEMPLATE_LIST
+                                   : op == SPECDEC__TEMPLATE_MAKE_TUPLE ? SPECDEC__TEMPLATE_TUPLE
+                                                                        : SPECDEC__TEMPLATE_SLICE,
+                                   own, own ? values : 0);
+    }
+    specdec__template_push(t, out);
+}
+
+/* Puts the values of a list on the stack, the first on top; there must be so many. */
+static void specdec__template_unpack(specdec__template *t, int32_t count)
+{
+    const specdec__template_value value = specdec__template_pop(t);
+    const specdec__template_value list = specdec__template_iterate(t, &value);
+
+    if ((size_t)count != list.size || value.kind == SPECDEC__TEMPLATE_UNDEFINED) {
+        specdec__template_refuse(t, "it gives another number of values to names");
+        return;
+    }
+    while (count-- > 0)
+        specdec__template_push(t, specdec__template_items(&list)[count]);
+}
+
+static void specdec__template_emit_value(specdec__template *t)
+{
+    const specdec__template_value value = specdec__template_pop(t);
+    const specdec__template_value text = specdec__template_str(t, &value);
+
+    specdec__template_write(t, text.of.at, text.size);
+    specdec__template_release(t);
+}
+
+/* Filters and tests: arguments as of a call, above the value. */
+static void specdec__template_use(specdec__template *t, int op, int32_t packed)
+{
+    const specdec__template_call call = specdec__template_take_arguments(t,
+                                                                         packed & ((1 << SPECDEC__TEMPLATE_WHICH) - 1));
+    const specdec__template_value value = specdec__template_pop(t);
+    const int which = packed >> SPECDEC__TEMPLATE_WHICH;
+
+    if (t->failed)
+        return;
+    specdec__template_push(t, op == SPECDEC__TEMPLATE_FILTER
+                                  ? specdec__template_apply(t, which, &value, &call)
+                                  : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
+}
+
+/* Instructions on values alone. */
+static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
+{
+    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
+    const specdec__template_value top = t->values ? t->stack[t->values - 1] : specdec__template_undefined();
+    specdec__template_value below;
+
+    if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
+        constant = (const specdec__template_value *)specdec__template_constant(t, argument);
+    switch (op) {
+    case SPECDEC__TEMPLATE_TEXT: specdec__template_write(t, constant->of.at, constant->size); return;
+    case SPECDEC__TEMPLATE_EMIT: specdec__template_emit_value(t); return;
+    case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push(t, *constant); return;
+    case SPECDEC__TEMPLATE_LOAD: specdec__template_push(t, specdec__template_load(t, constant)); return;
+    case SPECDEC__TEMPLATE_STORE: specdec__template_store(t, constant); return;
+    case SPECDEC__TEMPLATE_STORE_ATTRIBUTE: specdec__template_store_attribute(t, constant); return;
+    case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack(t, argument); return;
+    case SPECDEC__TEMPLATE_MAKE_SLICE: case SPECDEC__TEMPLATE_MAKE_LIST: case SPECDEC__TEMPLATE_MAKE_TUPLE:
+    case SPECDEC__TEMPLATE_MAKE_DICT:
+        specdec__template_make(t, op, argument);
+        return;
+    case SPECDEC__TEMPLATE_FILTER: case SPECDEC__TEMPLATE_TEST: specdec__template_use(t, op, argument); return;
+    default: break;
+    }
+    specdec__template_pop(t);
+    switch (op) {
+    case SPECDEC__TEMPLATE_NOT:
+        specdec__template_push(t, specdec__template_bool(!specdec__template_truth(&top)));
+        return;
+    case SPECDEC__TEMPLATE_NEGATE: case SPECDEC__TEMPLATE_PLUS:
+        below = specdec__template_integer(0);
+        if (op == SPECDEC__TEMPLATE_NEGATE && top.kind == SPECDEC__TEMPLATE_DOUBLE)
+            specdec__template_push(t, specdec__template_double(-top.of.real));
+        else
+            specdec__template_push(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_difference(t, &below, &top)
+                                                                     : specdec__template_sum(t, &below, &top));
+        return;
+    case SPECDEC__TEMPLATE_ATTRIBUTE:
+        specdec__template_push(t, specdec__template_attribute(t, &top, constant, 0));
+        return;
+    default: break;
+    }
+    below = specdec__template_pop(t);
+    if (op == SPECDEC__TEMPLATE_ROTATE)
+        specdec__template_push(t, top);
+    if (op == SPECDEC__TEMPLATE_ROTATE)
+        specdec__template_push(t, below);
+    if (op == SPECDEC__TEMPLATE_ROTATE || op == SPECDEC__TEMPLATE_DROP_BELOW)
+        specdec__template_push(t, top);
+    else if (op == SPECDEC__TEMPLATE_ITEM)
+        specdec__template_push(t, specdec__template_item(t, &below, &top));
+    else
+        specdec__template_push(t, specdec__template_binary(t, op, &below, &top));
+}
+
+/* Leaves the innermost frames, so many. */
+static void specdec__template_leave_frames(specdec__template *t, int32_t count)
+{
+    for (; count > 0 && t->frames > 1; count--) {
+        if (t->frame[t->frames - 1].kind == 'c')
+            t->written = t->frame[t->frames - 1].written;
+        specdec__template_exit(t);
+    }
+    specdec__template_release(t);
+}
+
+/* The end of a macro or of a captured block: what was written becomes a value. */
+static size_t specdec__template_finish(specdec__template *t)
+{
+    const specdec__template_frame *frame = &t->frame[t->frames - 1];
+
+    specdec__template_exit(t);
+    t->values = (int)frame->stack;
+    specdec__template_push(t, specdec__template_captured(t, frame->written));
+    return frame->back;
+}
+
+/* Instructions that lead elsewhere, or change frames. Returns the instruction to go on with. */
+static size_t specdec__template_flow(specdec__template *t, int op, int32_t argument, size_t next)
+{
+    const size_t target = (size_t)((int64_t)next + argument);
+    specdec__template_frame *frame = &t->frame[t->frames - 1];
+    specdec__template_value top;
+
+    switch (op) {
+    case SPECDEC__TEMPLATE_JUMP: return target;
+    case SPECDEC__TEMPLATE_JUMP_FALSE:
+        top = specdec__template_pop(t);
+        return specdec__template_truth(&top) ? next : target;
+    case SPECDEC__TEMPLATE_KEEP_FALSE: case SPECDEC__TEMPLATE_KEEP_TRUE:
+        top = specdec__template_pop(t);
+        if (specdec__template_truth(&top) != (op == SPECDEC__TEMPLATE_KEEP_TRUE))
+            return next;
+        specdec__template_push(t, top);
+        return target;
+    case SPECDEC__TEMPLATE_CALL: return specdec__template_invoke(t, argument, next);
+    case SPECDEC__TEMPLATE_FOR: specdec__template_begin_loop(t, 0); return next;
+    case SPECDEC__TEMPLATE_CHOOSE: specdec__template_begin_loop(t, 1); return next;
+    case SPECDEC__TEMPLATE_NEXT: return specdec__template_round(t) ? next : target;
+    case SPECDEC__TEMPLATE_RAN: frame->loop->ran = 1; return next;
+    case SPECDEC__TEMPLATE_END_FOR:
+        specdec__template_exit(t);
+        specdec__template_release(t);
+        return frame->loop->ran ? target : next;
+    case SPECDEC__TEMPLATE_CHOSEN:
+        top = specdec__template_pop(t);
+        if (specdec__template_truth(&top))
+            frame->loop->chosen[frame->loop->choices++] = frame->loop->items[frame->loop->index];
+        return next;
+    case SPECDEC__TEMPLATE_END_CHOOSE:
+        specdec__template_exit(t);
+        specdec__template_push(t, specdec__template_listing(frame->loop->chosen, frame->loop->choices));
+        return next;
+    case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
+    case SPECDEC__TEMPLATE_MISSING:
+        return next + (size_t)!specdec__template_find(t->scope, (const specdec__template_value *)
+                                                            specdec__template_constant(t, argument));
+    case SPECDEC__TEMPLATE_RETURN: return specdec__template_finish(t);
+    case SPECDEC__TEMPLATE_SCOPE: specdec__template_enter(t, 's', t->scope); return next;
+    case SPECDEC__TEMPLATE_CAPTURE: specdec__template_enter(t, 'c', t->scope); return next;
+    case SPECDEC__TEMPLATE_END_CAPTURE: specdec__template_finish(t); return next;
+    default: specdec__template_leave_frames(t, argument); return next;
+    }
+}
+
+/* Runs the compiled instructions, from the first to the end. */
+static void specdec__template_execute(specdec__template *t)
+{
+    size_t next = 0;
+
+    t->values = t->frames = t->depth = 0;
+    t->scope = NULL;
+    if (!specdec__template_enter(t, 'r', &t->root))
+        return;
+    while (!t->failed && next < t->codes) {
+        const specdec__template_code code = t->code[next++];
+
+        t->source = code.source;
+        specdec__template_step(t, 0);
+        if (code.op == SPECDEC__TEMPLATE_HALT)
+            return;
+        if ((code.op >= SPECDEC__TEMPLATE_JUMP && code.op <= SPECDEC__TEMPLATE_KEEP_TRUE) ||
+            code.op == SPECDEC__TEMPLATE_CALL || code.op >= SPECDEC__TEMPLATE_FOR)
+            next = specdec__template_flow(t, (int)code.op, code.argument, next);
+        else
+            specdec__template_compute(t, (int)code.op, code.argument);
+    }
+}
+
+/* ---- What a template is given. */
+
+/* Gives a value to a name that the template may use. */
+static void specdec__template_give(specdec__template *t, specdec__template_value name, specdec__template_value value)
+{
+    name = specdec__template_intern(t, name);
+    specdec__template_bind(t, &t->root, &name, value);
+}
+
+/* A copy of bytes, which come from a message. */
+static specdec__template_value specdec__template_marked(specdec__template *t, const void *from, size_t size)
+{
+    const size_t at = t->used;
+
+    specdec__template_put_marked(t, from, size, 1);
+    return specdec__template_built(t, at);
+}
+
+/* A role that templates know is a word of theirs, as some write control tokens with it; NULL: another one. */
+static const char *specdec__template_role(const char *text, size_t size)
+{
+    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(roles); i++)
+        if (strlen(roles[i]) == size && memcmp(roles[i], text, size) == 0)
+            return roles[i];
+    return NULL;
+}
+
+/* A string of a JSON text; its bytes come from a message, but for a member's known role. */
+static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
+{
+    const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
+    const char *role;
+    size_t i;
+
+    if (most > t->limit - t->used)
+        return specdec__template_refuse(t, "it needs too much memory");
+    specdec__template_step(t, most);
+    t->used += specdec__json_string(j, node, (char *)t->memory + at, most);
+    role = node > 1 && specdec__json_says(j, node - 1, "role", 4)
+               ? specdec__template_role((const char *)t->memory + at, t->used - at)
+               : NULL;
+    if (role) {
+        t->used = at;
+        return specdec__template_string(role);
+    }
+    for (i = at; i < t->used; i++)
+        specdec__template_set_bit(t->marks, i, 1);
+    return specdec__template_built(t, at);
+}
+
+/* The value of a JSON text's node, without what is in it. */
+static specdec__template_value specdec__template_json_value(specdec__template *t, const specdec__json *j, size_t node)
+{
+    const size_t count = j->nodes[node].count;
+    specdec__template_value *items;
+    int64_t integer;
+    double real;
+
+    switch (j->nodes[node].kind) {
+    case SPECDEC__JSON_NULL: return specdec__template_none();
+    case SPECDEC__JSON_FALSE: return specdec__template_bool(0);
+    case SPECDEC__JSON_TRUE: return specdec__template_bool(1);
+    case SPECDEC__JSON_STRING: return specdec__template_json_string(t, j, node);
+    case SPECDEC__JSON_NUMBER:
+        if (!j->nodes[node].escaped && specdec__json_integer(j, node, &integer))
+            return specdec__template_integer(integer);
+        specdec__json_double(j, node, &real);
+        return specdec__template_double(real);
+    default:
+        items = specdec__template_new_list(t, count * (j->nodes[node].kind == SPECDEC__JSON_OBJECT ? 2 : 1));
+        return specdec__template_of(j->nodes[node].kind == SPECDEC__JSON_OBJECT ? SPECDEC__TEMPLATE_DICT
+                                                                               : SPECDEC__TEMPLATE_LIST,
+                                    items, items ? count : 0);
+    }
+}
+
+/* The value of a JSON text that was read. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec__template *t, const specdec__json *j)
+{
+    struct {
+        specdec__template_value *next;
+        size_t left;
+    } open[SPECDEC__TEMPLATE_NESTED];
+    specdec__template_value all = specdec__template_undefined(), *slot = &all;
+    size_t node;
+    int depth = 0;
+
+    for (node = 0; node < j->count && !t->failed; node++) {
+        while (depth && !open[depth - 1].left)
+            depth--;
+        if (depth) {
+            slot = open[depth - 1].next++;
+            open[depth - 1].left--;
+        }
+        *slot = specdec__template_json_value(t, j, node);
+        if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
+            continue;
+        if (depth == SPECDEC__TEMPLATE_NESTED)
+            return specdec__template_refuse(t, "its messages are too deep");
+        open[depth].next = (specdec__template_value *)(uintptr_t)slot->of.at;
+        open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
+    }
+    return t->failed ? specdec__template_undefined() : all;
+}
+
+/* The value of a JSON text; none where there is no text. */
+static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
+{
+    const size_t limit = t->limit;
+    specdec__template_value value = specdec__template_none();
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = text.data;
+    j.size = text.size;
+    if (!text.data)
+        return value;
+    if (specdec__json_read(&j)) {
+        j.room = j.count;
+        j.nodes = (specdec__json_node *)specdec__template_take_top(t, specdec__size_multiply(j.room, sizeof *j.nodes));
+        if (j.nodes && specdec__json_read(&j))
+            value = specdec__template_json(t, &j);
+        t->limit = limit;
+    } else {
+        specdec__template_fail(t, "a JSON text is none", specdec__template_bytes(j.failed, strlen(j.failed)));
+    }
+    return value;
+}
+
+/* ---- The whole. */
+
+/* Memory in which a template of so many bytes is compiled, and run for a few messages. */
+static SPECDEC__UNUSED size_t specdec__template_room(size_t bytes)
+{
+    const size_t most = SPECDEC__TEMPLATE_LONGEST;
+
+    return (bytes < most ? bytes : most) * 8 + 65536;
+}
+
+/* Sets up a template in memory[size] for what it computes, and room for what it writes: output[room], and plain[] with
+   a bit for each byte of it. Memory is aligned as for pointers. */
+static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
+                                    unsigned char *plain, size_t room)
+{
+    const size_t bytes = size / 9 * 8 / 64 * 64;
+
+    memset(t, 0, sizeof *t);
     t->text = text;
-    t->text.size -= text.size && text.data[text.size - 1] == '\n';
-    t->at = t->end = t->after = t->used = t->written = 0;
-    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
-    t->arguments = t->sets = 0;
-    t->failed = NULL;
-    t->culprit = specdec__template_bytes(NULL, 0);
-    if (text.size > SPECDEC__TEMPLATE_LONGEST || (text.size && memchr(text.data, '\r', text.size)))
-        specdec__template_fail(t, "it is too long, or has carriage returns", specdec__template_bytes(NULL, 0));
-    list = (specdec__template_value *)specdec__template_take(t, (size_t)count * sizeof *list);
-    for (i = 0; list && i < count; i++)
-        list[i] = specdec__template_of(SPECDEC__TEMPLATE_MESSAGE, &messages[i], 0);
-    specdec__template_set_name(t, "messages", specdec__template_of(SPECDEC__TEMPLATE_LIST, list, (size_t)count));
-    specdec__template_set_name(t, "bos_token", specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_set_name(t, "eos_token", specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_set_name(t, "add_generation_prompt", specdec__template_number(SPECDEC__TEMPLATE_BOOL, 1));
-    specdec__template_set_name(t, "tools", specdec__template_number(SPECDEC__TEMPLATE_NONE, 0));
+    t->memory = (unsigned char *)memory;
+    t->marks = t->memory + bytes;
+    t->size = t->limit = bytes < (size_t)1 << 31 ? bytes : (size_t)1 << 31;
+    t->output = output;
+    t->plain = plain;
+    t->room = room;
+    t->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    specdec__template_compile(t);
+    t->start = t->used;
+}
+
+/* Runs a template that was given what it may use. Afterwards t->output holds t->written bytes, or t->failed says why
+   not, and t->line and t->column (from 1, in bytes) where. */
+static void specdec__template_render(specdec__template *t)
+{
+    size_t i;
+
+    t->start = t->kept = t->used;
     if (!t->failed)
-        specdec__template_run(t);
-    if (!t->failed && t->blocks)
-        specdec__template_fail(t, "a block has no end", t->block[0].name);
+        specdec__template_execute(t);
+    if (!t->failed)
+        return;
+    t->line = t->column = 1;
+    for (i = 0; i < t->source && i < t->text.size; i++) {
+        t->column = t->text.data[i] == '\n' ? 1 : t->column + 1;
+        t->line += t->text.data[i] == '\n';
+    }
 }
 
 SPECDEC__FOR_SPEED

@@ -1,0 +1,1015 @@
+/* =====================================================================================================================
+ * >>text/template_filter: the filters and tests of chat templates.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "json.h"
+#include "template.h"
+#include "template_write.h"
+#include "template_method.h"
+
+SPECDEC__FOR_SIZE
+
+enum { SPECDEC__TEMPLATE_APPLIED = 3 }; /* filters that call filters, in each other */
+
+/* ---- Tests. */
+
+/* Is a value in a list, a dict or (one string in another) a string? */
+static int specdec__template_contains(specdec__template *t, const specdec__template_value *in,
+                                      const specdec__template_value *value)
+{
+    size_t i;
+
+    if (in->kind == SPECDEC__TEMPLATE_STRING) {
+        if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+            specdec__template_is_missing(t, value);
+        else if (value->kind != SPECDEC__TEMPLATE_STRING)
+            specdec__template_refuse(t, "it looks in a string for what is none");
+        specdec__template_step(t, in->size);
+        return !t->failed && specdec__template_search(in, 0, value) <= in->size;
+    }
+    if (in->kind == SPECDEC__TEMPLATE_DICT)
+        return specdec__template_member(t, in, value) != NULL;
+    if (in->kind != SPECDEC__TEMPLATE_UNDEFINED && !specdec__template_listed(in))
+        specdec__template_refuse(t, "it looks in what is no list");
+    for (i = 0; specdec__template_listed(in) && i < in->size && !t->failed; i++)
+        if (specdec__template_equal(t, specdec__template_items(in) + i, value, SPECDEC__TEMPLATE_COMPARED))
+            return 1;
+    return 0;
+}
+
+enum {
+    SPECDEC__TEMPLATE_IS_DEFINED,
+    SPECDEC__TEMPLATE_IS_UNDEFINED,
+    SPECDEC__TEMPLATE_IS_NONE,
+    SPECDEC__TEMPLATE_IS_TRUE,
+    SPECDEC__TEMPLATE_IS_FALSE,
+    SPECDEC__TEMPLATE_IS_BOOLEAN,
+    SPECDEC__TEMPLATE_IS_INTEGER,
+    SPECDEC__TEMPLATE_IS_FLOAT,
+    SPECDEC__TEMPLATE_IS_NUMBER,
+    SPECDEC__TEMPLATE_IS_STRING,
+    SPECDEC__TEMPLATE_IS_MAPPING,
+    SPECDEC__TEMPLATE_IS_ITERABLE,
+    SPECDEC__TEMPLATE_IS_SEQUENCE,
+    SPECDEC__TEMPLATE_IS_CALLABLE,
+    SPECDEC__TEMPLATE_IS_ESCAPED,
+    SPECDEC__TEMPLATE_IS_LOWER,
+    SPECDEC__TEMPLATE_IS_UPPER,
+    SPECDEC__TEMPLATE_IS_EVEN,
+    SPECDEC__TEMPLATE_IS_ODD,
+    SPECDEC__TEMPLATE_IS_FILTER,
+    SPECDEC__TEMPLATE_IS_TEST,
+    SPECDEC__TEMPLATE_IS_IN,
+    SPECDEC__TEMPLATE_IS_SAME,
+    SPECDEC__TEMPLATE_IS_DIVISIBLE, /* from here with an argument */
+    SPECDEC__TEMPLATE_IS_EQUAL,
+    SPECDEC__TEMPLATE_IS_UNEQUAL,
+    SPECDEC__TEMPLATE_IS_LESS,
+    SPECDEC__TEMPLATE_IS_AT_MOST,
+    SPECDEC__TEMPLATE_IS_GREATER,
+    SPECDEC__TEMPLATE_IS_AT_LEAST
+};
+
+static const struct { const char *name; int how; } specdec__template_tests[] = {
+    {"defined", SPECDEC__TEMPLATE_IS_DEFINED}, {"undefined", SPECDEC__TEMPLATE_IS_UNDEFINED},
+    {"none", SPECDEC__TEMPLATE_IS_NONE}, {"true", SPECDEC__TEMPLATE_IS_TRUE}, {"false", SPECDEC__TEMPLATE_IS_FALSE},
+    {"boolean", SPECDEC__TEMPLATE_IS_BOOLEAN}, {"integer", SPECDEC__TEMPLATE_IS_INTEGER},
+    {"float", SPECDEC__TEMPLATE_IS_FLOAT}, {"number", SPECDEC__TEMPLATE_IS_NUMBER},
+    {"string", SPECDEC__TEMPLATE_IS_STRING}, {"mapping", SPECDEC__TEMPLATE_IS_MAPPING},
+    {"iterable", SPECDEC__TEMPLATE_IS_ITERABLE}, {"sequence", SPECDEC__TEMPLATE_IS_SEQUENCE},
+    {"callable", SPECDEC__TEMPLATE_IS_CALLABLE}, {"escaped", SPECDEC__TEMPLATE_IS_ESCAPED},
+    {"lower", SPECDEC__TEMPLATE_IS_LOWER}, {"upper", SPECDEC__TEMPLATE_IS_UPPER}, {"even", SPECDEC__TEMPLATE_IS_EVEN},
+    {"odd", SPECDEC__TEMPLATE_IS_ODD}, {"filter", SPECDEC__TEMPLATE_IS_FILTER}, {"test", SPECDEC__TEMPLATE_IS_TEST},
+    {"in", SPECDEC__TEMPLATE_IS_IN}, {"sameas", SPECDEC__TEMPLATE_IS_SAME},
+    {"divisibleby", SPECDEC__TEMPLATE_IS_DIVISIBLE}, {"eq", SPECDEC__TEMPLATE_IS_EQUAL},
+    {"==", SPECDEC__TEMPLATE_IS_EQUAL}, {"equalto", SPECDEC__TEMPLATE_IS_EQUAL}, {"ne", SPECDEC__TEMPLATE_IS_UNEQUAL},
+    {"!=", SPECDEC__TEMPLATE_IS_UNEQUAL}, {"lt", SPECDEC__TEMPLATE_IS_LESS}, {"<", SPECDEC__TEMPLATE_IS_LESS},
+    {"lessthan", SPECDEC__TEMPLATE_IS_LESS}, {"le", SPECDEC__TEMPLATE_IS_AT_MOST}, {"<=", SPECDEC__TEMPLATE_IS_AT_MOST},
+    {"gt", SPECDEC__TEMPLATE_IS_GREATER}, {">", SPECDEC__TEMPLATE_IS_GREATER},
+    {"greaterthan", SPECDEC__TEMPLATE_IS_GREATER}, {"ge", SPECDEC__TEMPLATE_IS_AT_LEAST},
+    {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
+
+static int specdec__template_test_find(const specdec__template_value *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__template_tests); i++)
+        if (specdec__template_is(name, specdec__template_tests[i].name))
+            return (int)i;
+    return SPECDEC__COUNT(specdec__template_tests);
+}
+
+static int specdec__template_filter_find(const specdec__template_value *name);
+static int specdec__template_filter_known(int which);
+
+/* Tests of a value alone. */
+static int specdec__template_is_of(specdec__template *t, const specdec__template_value *value, int how)
+{
+    const specdec__template_call none = {NULL, NULL, 0, 0};
+    specdec__template_value text;
+    const int kind = value->kind;
+
+    switch (how) {
+    case SPECDEC__TEMPLATE_IS_DEFINED: return kind != SPECDEC__TEMPLATE_UNDEFINED;
+    case SPECDEC__TEMPLATE_IS_UNDEFINED: return kind == SPECDEC__TEMPLATE_UNDEFINED;
+    case SPECDEC__TEMPLATE_IS_NONE: return kind == SPECDEC__TEMPLATE_NONE;
+    case SPECDEC__TEMPLATE_IS_TRUE: return kind == SPECDEC__TEMPLATE_BOOL && value->of.integer;
+    case SPECDEC__TEMPLATE_IS_FALSE: return kind == SPECDEC__TEMPLATE_BOOL && !value->of.integer;
+    case SPECDEC__TEMPLATE_IS_BOOLEAN: return kind == SPECDEC__TEMPLATE_BOOL;
+    case SPECDEC__TEMPLATE_IS_INTEGER: return kind == SPECDEC__TEMPLATE_INTEGER;
+    case SPECDEC__TEMPLATE_IS_FLOAT: return kind == SPECDEC__TEMPLATE_DOUBLE;
+    case SPECDEC__TEMPLATE_IS_NUMBER: return specdec__template_numeric(value);
+    case SPECDEC__TEMPLATE_IS_STRING: return kind == SPECDEC__TEMPLATE_STRING;
+    case SPECDEC__TEMPLATE_IS_MAPPING: return kind == SPECDEC__TEMPLATE_DICT;
+    case SPECDEC__TEMPLATE_IS_ITERABLE:
+        return kind == SPECDEC__TEMPLATE_UNDEFINED ||
+               (kind >= SPECDEC__TEMPLATE_STRING && kind <= SPECDEC__TEMPLATE_DICT) || kind == SPECDEC__TEMPLATE_LOOP;
+    case SPECDEC__TEMPLATE_IS_SEQUENCE:
+        return kind == SPECDEC__TEMPLATE_UNDEFINED ||
+               (kind >= SPECDEC__TEMPLATE_STRING && kind <= SPECDEC__TEMPLATE_TUPLE) || kind == SPECDEC__TEMPLATE_DICT;
+    case SPECDEC__TEMPLATE_IS_CALLABLE:
+        return kind == SPECDEC__TEMPLATE_UNDEFINED || kind == SPECDEC__TEMPLATE_MACRO ||
+               kind == SPECDEC__TEMPLATE_FUNCTION || kind == SPECDEC__TEMPLATE_METHOD;
+    case SPECDEC__TEMPLATE_IS_ESCAPED: return value->safe;
+    case SPECDEC__TEMPLATE_IS_LOWER: case SPECDEC__TEMPLATE_IS_UPPER:
+        text = specdec__template_str(t, value);
+        text = specdec__template_method_all(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
+        return specdec__template_truth(&text);
+    case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_filter_known(specdec__template_filter_find(value));
+    case SPECDEC__TEMPLATE_IS_TEST:
+        return specdec__template_test_find(value) < (int)SPECDEC__COUNT(specdec__template_tests);
+    default:
+        if (!specdec__template_numeric(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
+            specdec__template_refuse(t, "it asks whether something is even that is no integer");
+        return value->of.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
+    }
+}
+
+/* A test, by its row in the table; call: its arguments. */
+static int specdec__template_tests_true(specdec__template *t, int which, const specdec__template_value *value,
+                                        const specdec__template_call *call)
+{
+    const specdec__template_value *other = specdec__template_argument(call, 0, NULL);
+    int how, order;
+
+    if (which < 0 || which >= (int)SPECDEC__COUNT(specdec__template_tests)) {
+        specdec__template_refuse(t, "a test is not known");
+        return 0;
+    }
+    how = specdec__template_tests[which].how;
+    if (call->count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->names) {
+        specdec__template_refuse(t, "a test has the wrong number of arguments");
+        return 0;
+    }
+    switch (how) {
+    case SPECDEC__TEMPLATE_IS_IN: return specdec__template_contains(t, other, value);
+    case SPECDEC__TEMPLATE_IS_SAME:
+        return value->kind == other->kind && (specdec__template_numeric(value) || value->of.at == other->of.at) &&
+               specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED);
+    case SPECDEC__TEMPLATE_IS_DIVISIBLE:
+        if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
+            !other->of.integer || other->of.integer == -1)
+            return !specdec__template_truth(other) ? (specdec__template_refuse(t, "it divides by nothing"), 0) : 1;
+        return value->of.integer % other->of.integer == 0;
+    case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
+        return specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED) ==
+               (how == SPECDEC__TEMPLATE_IS_EQUAL);
+    case SPECDEC__TEMPLATE_IS_LESS: case SPECDEC__TEMPLATE_IS_AT_MOST: case SPECDEC__TEMPLATE_IS_GREATER:
+    case SPECDEC__TEMPLATE_IS_AT_LEAST:
+        order = specdec__template_order(t, value, other, SPECDEC__TEMPLATE_COMPARED);
+        return how == SPECDEC__TEMPLATE_IS_LESS      ? order < 0
+               : how == SPECDEC__TEMPLATE_IS_AT_MOST ? order <= 0
+               : how == SPECDEC__TEMPLATE_IS_GREATER ? order > 0
+                                                     : order >= 0;
+    default: return specdec__template_is_of(t, value, how);
+    }
+}
+
+/* ---- Filters of strings. */
+
+static specdec__template_value specdec__template_filter_case(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int to)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+
+    (void)call;
+    return specdec__template_cased(t, &text, to);
+}
+
+static specdec__template_value specdec__template_filter_trim(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+
+    (void)unused;
+    return specdec__template_method_strip(t, &text, call, 3);
+}
+
+static specdec__template_value specdec__template_filter_replace(specdec__template *t,
+                                                                const specdec__template_value *value,
+                                                                const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+    const specdec__template_value *old = specdec__template_argument(call, 0, "old");
+    const specdec__template_value *by = specdec__template_argument(call, 1, "new");
+    specdec__template_value what, with;
+
+    (void)unused;
+    if (!old || !by)
+        return specdec__template_refuse(t, "replace needs two strings");
+    what = specdec__template_str(t, old);
+    with = specdec__template_str(t, by);
+    return specdec__template_replace(t, &text, &what, &with, specdec__template_count(t, call, 2, "count", -1));
+}
+
+static specdec__template_value specdec__template_filter_string(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int safe)
+{
+    specdec__template_value text = specdec__template_str(t, value);
+
+    (void)call;
+    text.safe |= (uint8_t)safe;
+    return text;
+}
+
+/* A string in which what HTML reads otherwise is escaped. */
+static specdec__template_value specdec__template_escaped(specdec__template *t, const specdec__template_value *value,
+                                                         int force)
+{
+    static const char escapes[] = "&<>'\"";
+    static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    specdec__template_value text = specdec__template_str(t, value);
+    const size_t from = t->used;
+    size_t i;
+
+    if (!text.safe || force) {
+        for (i = 0; i < text.size && !t->failed; i++) {
+            const char c = specdec__template_text(&text)[i], *known = c ? strchr(escapes, c) : NULL;
+
+            if (known)
+                specdec__template_put_text(t, names[known - escapes]);
+            else
+                specdec__template_put(t, specdec__template_text(&text) + i, 1);
+        }
+        text = specdec__template_built(t, from);
+    }
+    text.safe = 1;
+    return text;
+}
+
+static specdec__template_value specdec__template_filter_escape(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int force)
+{
+    (void)call;
+    return specdec__template_escaped(t, value, force);
+}
+
+/* indent(width=4, first=false, blank=false): width may be a string. */
+static specdec__template_value specdec__template_filter_indent(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *width = specdec__template_argument(call, 0, "width");
+    const int first = specdec__template_flag(call, 1, "first", 0), blank = specdec__template_flag(call, 2, "blank", 0);
+    const int words = width && width->kind == SPECDEC__TEMPLATE_STRING;
+    const specdec__template_value tab = words ? *width : specdec__template_string(" ");
+    const int64_t times = words ? 1 : specdec__template_count(t, call, 0, "width", 4);
+    size_t from, at, next, end;
+
+    (void)unused;
+    if (value->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_refuse(t, "it indents what is no string");
+    from = t->used;
+    for (at = 0; at <= value->size && !t->failed; at = next) { /* as if it ended with a line feed */
+        end = specdec__template_line(value, at, &next);
+        if (at ? end > at || blank : first)
+            specdec__template_put_times(t, &tab, times);
+        specdec__template_put(t, specdec__template_text(value) + at, end - at);
+        next += end == value->size;
+        if (next <= value->size)
+            specdec__template_put_text(t, "\n");
+    }
+    return specdec__template_built(t, from);
+}
+
+static specdec__template_value specdec__template_filter_truncate(specdec__template *t,
+                                                                 const specdec__template_value *value,
+                                                                 const specdec__template_call *call, int unused)
+{
+    const int64_t length = specdec__template_count(t, call, 0, "length", 255);
+    const specdec__template_value end = specdec__template_words(t, call, 2, "end", "...");
+    const specdec__template_value space = specdec__template_string(" ");
+    const int64_t left = length - (int64_t)specdec__template_length(&end);
+    specdec__template_value head;
+    size_t at;
+
+    (void)unused;
+    if (value->kind != SPECDEC__TEMPLATE_STRING || left < 0)
+        return specdec__template_refuse(t, "it truncates what it cannot");
+    if ((int64_t)specdec__template_length(value) <= length + specdec__template_count(t, call, 3, "leeway", 5))
+        return *value;
+    head = specdec__template_part(value, 0, specdec__template_offset(value, (size_t)left));
+    at = specdec__template_search_back(&head, head.size, &space);
+    if (!specdec__template_flag(call, 1, "killwords", 0) && at <= head.size)
+        head.size = (uint32_t)at;
+    return specdec__template_join(t, &head, &end);
+}
+
+static specdec__template_value specdec__template_filter_words(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+    size_t at;
+    int64_t count = 0;
+    int inside = 0;
+
+    (void)call;
+    (void)unused;
+    for (at = 0; at < text.size; at += specdec__template_character(specdec__template_text(&text), text.size, at)) {
+        const uint32_t c = specdec__template_code_at(specdec__template_text(&text), text.size, at);
+        const int word = c == '_' || specdec__template_is_letter(c) ||
+                         specdec__text_class_facts[specdec__text_class(c)].kind == SPECDEC__TEXT_NUMBER;
+
+        count += word && !inside;
+        inside = word;
+    }
+    return specdec__template_integer(count);
+}
+
+static specdec__template_value specdec__template_filter_urlencode(specdec__template *t,
+                                                                  const specdec__template_value *value,
+                                                                  const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+    const size_t from = t->used;
+    size_t i;
+
+    (void)call;
+    (void)unused;
+    for (i = 0; i < text.size && !t->failed; i++) {
+        const unsigned c = (unsigned char)specdec__template_text(&text)[i], letter = c | 32;
+
+        if ((letter >= 'a' && letter <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_.-~/", (int)c))) {
+            specdec__template_put(t, specdec__template_text(&text) + i, 1);
+        } else {
+            specdec__template_put_text(t, "%");
+            specdec__template_put(t, &"0123456789ABCDEF"[c >> 4], 1);
+            specdec__template_put(t, &"0123456789ABCDEF"[c & 15], 1);
+        }
+    }
+    return specdec__template_built(t, from);
+}
+
+static specdec__template_value specdec__template_filter_json(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *indent = specdec__template_argument(call, 1, "indent");
+    const specdec__template_value *separators = specdec__template_argument(call, 2, "separators");
+    specdec__template_form form = specdec__template_form_of(1);
+    size_t from;
+
+    (void)unused;
+    form.ascii = specdec__template_flag(call, 0, "ensure_ascii", 0);
+    form.sort = specdec__template_flag(call, 3, "sort_keys", 0);
+    if (indent && indent->kind != SPECDEC__TEMPLATE_NONE) {
+        if (indent->kind == SPECDEC__TEMPLATE_STRING)
+            form.tab = *indent;
+        form.indent = indent->kind == SPECDEC__TEMPLATE_STRING ? 0
+                                                               : (int)specdec__template_count(t, call, 1, "indent", 0);
+        form.indent = form.indent < 0 ? 0 : form.indent;
+        form.item = specdec__template_string(",");
+    }
+    if (separators && separators->kind != SPECDEC__TEMPLATE_NONE) {
+        const specdec__template_value list = specdec__template_iterate(t, separators);
+
+        if (list.size != 2 || specdec__template_items(&list)[0].kind != SPECDEC__TEMPLATE_STRING ||
+            specdec__template_items(&list)[1].kind != SPECDEC__TEMPLATE_STRING)
+            return specdec__template_refuse(t, "separators must be two strings");
+        form.item = specdec__template_items(&list)[0];
+        form.name = specdec__template_items(&list)[1];
+    }
+    from = t->used;
+    specdec__template_put_value(t, value, &form);
+    return specdec__template_built(t, from);
+}
+
+/* ---- Filters of numbers. */
+
+static specdec__template_value specdec__template_parse_number(const specdec__template_value *text, int base, int *found)
+{
+    specdec__json number;
+    specdec__json_node node;
+    size_t i = text->size && strchr("+-", *specdec__template_text(text)) ? 1 : 0;
+    int64_t integer = 0;
+    double real = 0;
+    const int negative = i && *specdec__template_text(text) == '-';
+
+    *found = text->size > i;
+    for (; i < text->size && *found; i++) {
+        const int c = (unsigned char)specdec__template_text(text)[i], low = c | 32;
+        const int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'z' ? low - 'a' + 10 : 99;
+
+        *found = digit < base && integer <= (INT64_MAX - digit) / base;
+        integer = *found ? integer * base + digit : 0;
+    }
+    if (*found)
+        return specdec__template_integer(negative ? -integer : integer);
+    memset(&number, 0, sizeof number);
+    number.text = (const unsigned char *)text->of.at;
+    number.size = text->size;
+    number.nodes = &node;
+    number.room = 1;
+    *found = base == 10 && specdec__json_read(&number) && node.kind == SPECDEC__JSON_NUMBER;
+    if (*found)
+        specdec__json_double(&number, 0, &real);
+    return specdec__template_double(real);
+}
+
+/* int (0), float (1); default: what else gives. */
+static specdec__template_value specdec__template_filter_number(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int real)
+{
+    const specdec__template_value *otherwise = specdec__template_argument(call, 0, "default"),
+                                  none = specdec__template_none();
+    specdec__template_value number = *value;
+    const int base = real ? 10 : (int)specdec__template_count(t, call, 1, "base", 10);
+    int found = specdec__template_numeric(value);
+
+    if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_is_missing(t, value);
+    if (value->kind == SPECDEC__TEMPLATE_STRING) {
+        number = specdec__template_strip(t, value, &none, 3);
+        number = specdec__template_parse_number(&number, base, &found);
+    }
+    if (found && !real && number.kind == SPECDEC__TEMPLATE_DOUBLE) {
+        found = number.of.real > -9e18 && number.of.real < 9e18;
+        if (found)
+            number = specdec__template_integer((int64_t)number.of.real);
+    }
+    if (!found)
+        return otherwise ? *otherwise : real ? specdec__template_double(0) : specdec__template_integer(0);
+    return real ? specdec__template_double(specdec__template_real(&number))
+                : specdec__template_integer(number.of.integer);
+}
+
+static specdec__template_value specdec__template_filter_abs(specdec__template *t, const specdec__template_value *value,
+                                                            const specdec__template_call *call, int unused)
+{
+    (void)call;
+    (void)unused;
+    if (!specdec__template_numeric(value) ||
+        (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->of.integer == INT64_MIN))
+        return specdec__template_refuse(t, "abs needs a number");
+    if (value->kind == SPECDEC__TEMPLATE_DOUBLE)
+        return specdec__template_double(value->of.real < 0 ? -value->of.real : value->of.real);
+    return specdec__template_integer(value->of.integer < 0 ? -value->of.integer : value->of.integer);
+}
+
+/* round(precision=0, method='common'). */
+static specdec__template_value specdec__template_filter_round(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int unused)
+{
+    const int64_t precision = specdec__template_count(t, call, 0, "precision", 0);
+    const specdec__template_value method = specdec__template_words(t, call, 1, "method", "common");
+    double scale = 1, number = specdec__template_real(value), whole;
+    int64_t i;
+
+    (void)unused;
+    if (!specdec__template_numeric(value) || precision < 0 || precision > 15)
+        return specdec__template_refuse(t, "round needs a number");
+    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_is(&method, "common"))
+        return specdec__template_integer(value->of.integer);
+    for (i = 0; i < precision; i++)
+        scale *= 10;
+    number *= scale;
+    if (!(number > -9e15 && number < 9e15))
+        return *value;
+    whole = (double)(int64_t)number;
+    whole -= whole > number;
+    if (specdec__template_is(&method, "ceil"))
+        whole += whole < number;
+    else if (specdec__template_is(&method, "common"))
+        whole += number - whole > 0.5 || (!(number - whole < 0.5) && (int64_t)whole % 2);
+    return specdec__template_double(whole / scale);
+}
+
+/* ---- Filters of lists. */
+
+static specdec__template_value specdec__template_filter_length(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int unused)
+{
+    (void)call;
+    (void)unused;
+    if (value->kind == SPECDEC__TEMPLATE_STRING)
+        return specdec__template_integer((int64_t)specdec__template_length(value));
+    if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_integer(0);
+    if (value->kind == SPECDEC__TEMPLATE_LOOP)
+        return specdec__template_integer((int64_t)((const specdec__template_loop *)value->of.at)->count);
+    if (value->kind < SPECDEC__TEMPLATE_LIST || value->kind > SPECDEC__TEMPLATE_DICT ||
+        value->kind == SPECDEC__TEMPLATE_ITERATOR)
+        return specdec__template_refuse(t, "it asks for the length of what has none");
+    return specdec__template_integer((int64_t)value->size);
+}
+
+/* first (0), last (1). */
+static specdec__template_value specdec__template_filter_end(specdec__template *t, const specdec__template_value *value,
+                                                            const specdec__template_call *call, int last)
+{
+    const specdec__template_value list = specdec__template_iterate(t, value);
+
+    (void)call;
+    if (last && value->kind == SPECDEC__TEMPLATE_ITERATOR)
+        return specdec__template_refuse(t, "it asks for the last of what is there once");
+    return list.size ? specdec__template_items(&list)[last ? list.size - 1 : 0] : specdec__template_undefined();
+}
+
+/* list (0), reverse (1). */
+static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int reverse)
+{
+    specdec__template_value list = specdec__template_iterate(t, value), none = specdec__template_string("");
+    specdec__template_value *out;
+    size_t i;
+
+    (void)call;
+    if (!reverse)
+        return list;
+    out = specdec__template_new_list(t, list.size);
+    for (i = 0; out && i < list.size; i++)
+        out[list.size - 1 - i] = specdec__template_items(&list)[i];
+    list = specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
+    return value->kind == SPECDEC__TEMPLATE_STRING ? specdec__template_join_all(t, &list, &none, 0) : list;
+}
+
+/* An attribute by its path, "a.b.0", as filters have it. otherwise: for what is not defined; NULL: none. */
+static specdec__template_value specdec__template_path(specdec__template *t, const specdec__template_value *item,
+                                                      const specdec__template_value *path,
+                                                      const specdec__template_value *otherwise)
+{
+    specdec__template_value out = *item;
+    const specdec__template_value dot = specdec__template_string(".");
+    size_t at = 0, end;
+    int found;
+
+    if (path->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_item(t, item, path);
+    for (; at <= path->size && !t->failed; at = end + 1) {
+        specdec__template_value part, number;
+
+        end = specdec__template_search(path, at, &dot);
+        end = end > path->size ? path->size : end;
+        part = specdec__template_part(path, at, end);
+        number = specdec__template_parse_number(&part, 10, &found);
+        out = specdec__template_item(t, &out, found && number.kind == SPECDEC__TEMPLATE_INTEGER ? &number : &part);
+        if (out.kind == SPECDEC__TEMPLATE_UNDEFINED && otherwise)
+            out = *otherwise;
+    }
+    return out;
+}
+
+static specdec__template_value specdec__template_apply(specdec__template *t, int which,
+                                                       const specdec__template_value *value,
+                                                       const specdec__template_call *call);
+
+/* The arguments of a call from a place on. */
+static specdec__template_call specdec__template_rest(const specdec__template_call *call, int from)
+{
+    specdec__template_call rest = *call;
+
+    rest.value += from < call->count ? from : call->count;
+    rest.count -= from < call->count ? from : call->count;
+    return rest;
+}
+
+/* What map and select go through: nothing where a value is not true. */
+static specdec__template_value specdec__template_iterate_true(specdec__template *t,
+                                                              const specdec__template_value *value)
+{
+    return specdec__template_truth(value) ? specdec__template_iterate(t, value) : specdec__template_listing(NULL, 0);
+}
+
+/* map(attribute=..., default=...), or map(FILTER, its arguments). */
+static specdec__template_value specdec__template_filter_map(specdec__template *t, const specdec__template_value *value,
+                                                            const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *attribute = specdec__template_argument(call, -1, "attribute");
+    const specdec__template_value *otherwise = specdec__template_argument(call, -1, "default");
+    const specdec__template_value list = specdec__template_iterate_true(t, value);
+    const specdec__template_call rest = specdec__template_rest(call, 1);
+    specdec__template_value *out = specdec__template_new_list(t, list.size);
+    size_t i;
+
+    (void)unused;
+    if (!attribute && (!call->count || call->value[0].kind != SPECDEC__TEMPLATE_STRING))
+        return specdec__template_refuse(t, "map needs an attribute or a filter");
+    for (i = 0; out && i < list.size && !t->failed; i++) {
+        const specdec__template_value *item = specdec__template_items(&list) + i;
+
+        out[i] = attribute ? specdec__template_path(t, item, attribute, otherwise)
+                           : specdec__template_apply(t, specdec__template_filter_find(call->value), item, &rest);
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
+}
+
+/* select (0), reject (1), selectattr (2), rejectattr (3). */
+static specdec__template_value specdec__template_filter_select(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int how)
+{
+    const int test = how / 2; /* the place of the test's name */
+    const specdec__template_value list = specdec__template_iterate_true(t, value);
+    const specdec__template_call rest = specdec__template_rest(call, test + 1);
+    specdec__template_value *out = specdec__template_new_list(t, list.size);
+    size_t i, count = 0;
+
+    if (call->count < test)
+        return specdec__template_refuse(t, "it chooses by an attribute that is missing");
+    for (i = 0; out && i < list.size && !t->failed; i++) {
+        specdec__template_value item = specdec__template_items(&list)[i];
+        int wanted;
+
+        if (test)
+            item = specdec__template_path(t, &item, call->value, NULL);
+        wanted = call->count > test
+                     ? specdec__template_tests_true(t, specdec__template_test_find(call->value + test), &item, &rest)
+                     : specdec__template_truth(&item);
+        if (wanted != how % 2)
+            out[count++] = specdec__template_items(&list)[i];
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
+}
+
+static specdec__template_value specdec__template_filter_join(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *between = specdec__template_argument(call, 0, "d");
+    const specdec__template_value *attribute = specdec__template_argument(call, 1, "attribute");
+    const specdec__template_value list = specdec__template_iterate(t, value), empty = specdec__template_string("");
+    specdec__template_value *out, joined, text;
+    size_t i;
+
+    (void)unused;
+    text = between ? specdec__template_str(t, between) : empty;
+    if (!attribute || attribute->kind == SPECDEC__TEMPLATE_NONE)
+        return specdec__template_join_all(t, &list, &text, 1);
+    out = specdec__template_new_list(t, list.size);
+    for (i = 0; out && i < list.size && !t->failed; i++)
+        out[i] = specdec__template_path(t, specdec__template_items(&list) + i, attribute, NULL);
+    joined = specdec__template_listing(out, list.size);
+    return specdec__template_join_all(t, &joined, &text, 1);
+}
+
+/* What a value is sorted or compared by: of a string, unless case matters, its lower case. */
+static specdec__template_value specdec__template_key(specdec__template *t, const specdec__template_value *item,
+                                                     const specdec__template_value *attribute, int cases)
+{
+    specdec__template_value key = *item;
+
+    if (attribute && attribute->kind != SPECDEC__TEMPLATE_NONE)
+        key = specdec__template_path(t, item, attribute, NULL);
+    if (!cases && key.kind == SPECDEC__TEMPLATE_STRING)
+        key = specdec__template_cased(t, &key, SPECDEC__TEMPLATE_TO_LOWER);
+    return key;
+}
+
+/* Sorts values by their keys; those of equal keys stay as they are. */
+static void specdec__template_sort(specdec__template *t, specdec__template_value *items, specdec__template_value *keys,
+                                   size_t count, int reverse)
+{
+    size_t i, k;
+
+    for (i = 1; i < count && !t->failed; i++) {
+        const specdec__template_value item = items[i], key = keys[i];
+
+        for (k = i; k > 0 && !t->failed; k--) {
+            const int order = specdec__template_order(t, &key, &keys[k - 1], SPECDEC__TEMPLATE_COMPARED);
+
+            if (reverse ? order <= 0 : order >= 0)
+                break;
+            items[k] = items[k - 1];
+            keys[k] = keys[k - 1];
+        }
+        items[k] = item;
+        keys[k] = key;
+    }
+}
+
+/* sort(reverse, case_sensitive, attribute) (0), dictsort(case_sensitive, by, reverse) (1). */
+static specdec__template_value specdec__template_filter_sort(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int dict)
+{
+    const int reverse = specdec__template_flag(call, dict ? 2 : 0, "reverse", 0);
+    const int cases = specdec__template_flag(call, dict ? 0 : 1, "case_sensitive", 0);
+    const specdec__template_value *attribute = dict ? NULL : specdec__template_argument(call, 2, "attribute");
+    const specdec__template_value by = specdec__template_words(t, call, dict ? 1 : -1, dict ? "by" : NULL, "key");
+    specdec__template_value list, *out, *keys;
+    size_t i;
+
+    if (dict && value->kind != SPECDEC__TEMPLATE_DICT)
+        return specdec__template_refuse(t, "it sorts what is no dict");
+    list = dict ? specdec__template_view(t, value, 2) : specdec__template_iterate(t, value);
+    out = specdec__template_new_list(t, list.size);
+    keys = specdec__template_new_list(t, list.size);
+    if (!out || !keys)
+        return specdec__template_undefined();
+    for (i = 0; i < list.size && !t->failed; i++) {
+        const specdec__template_value *item = specdec__template_items(&list) + i;
+
+        out[i] = *item;
+        if (dict)
+            item = specdec__template_items(item) + specdec__template_is(&by, "value");
+        keys[i] = specdec__template_key(t, item, attribute, cases);
+    }
+    specdec__template_sort(t, out, keys, list.size, reverse);
+    return specdec__template_listing(out, list.size);
+}
+
+/* unique (0), min (1), max (2). */
+static specdec__template_value specdec__template_filter_extreme(specdec__template *t,
+                                                                const specdec__template_value *value,
+                                                                const specdec__template_call *call, int how)
+{
+    const specdec__template_value list = specdec__template_iterate(t, value);
+    const int cases = specdec__template_flag(call, 0, "case_sensitive", 0);
+    const specdec__template_value *attribute = specdec__template_argument(call, 1, "attribute");
+    specdec__template_value *out = specdec__template_new_list(t, list.size),
+                            *keys = specdec__template_new_list(t, list.size);
+    size_t i, k, count = 0, best = 0;
+
+    for (i = 0; out && keys && i < list.size && !t->failed; i++) {
+        keys[count] = specdec__template_key(t, specdec__template_items(&list) + i, attribute, cases);
+        for (k = 0;
+             !how && k < count && !specdec__template_equal(t, &keys[k], &keys[count], SPECDEC__TEMPLATE_COMPARED); k++)
+            ;
+        if (how || k == count)
+            out[count++] = specdec__template_items(&list)[i];
+    }
+    if (!how)
+        return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, count);
+    for (i = 1; i < count && !t->failed; i++) {
+        const int order = specdec__template_order(t, &keys[i], &keys[best], SPECDEC__TEMPLATE_COMPARED);
+
+        best = (how == 1 ? order < 0 : order > 0) ? i : best;
+    }
+    return count ? out[best] : specdec__template_undefined();
+}
+
+static specdec__template_value specdec__template_sum(specdec__template *t, const specdec__template_value *a,
+                                                     const specdec__template_value *b);
+
+static specdec__template_value specdec__template_filter_sum(specdec__template *t, const specdec__template_value *value,
+                                                            const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *attribute = specdec__template_argument(call, 0, "attribute");
+    const specdec__template_value *start = specdec__template_argument(call, 1, "start");
+    const specdec__template_value list = specdec__template_iterate(t, value);
+    specdec__template_value out = start ? *start : specdec__template_integer(0), item;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < list.size && !t->failed; i++) {
+        item = specdec__template_key(t, specdec__template_items(&list) + i, attribute, 1);
+        out = specdec__template_sum(t, &out, &item);
+    }
+    return out;
+}
+
+/* groupby(attribute, default, case_sensitive): pairs of a key and a list, sorted by key. */
+static specdec__template_value specdec__template_filter_group(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *attribute = specdec__template_argument(call, 0, "attribute");
+    const specdec__template_value *otherwise = specdec__template_argument(call, 1, "default");
+    const int cases = specdec__template_flag(call, 2, "case_sensitive", 0);
+    const specdec__template_value list = specdec__template_iterate(t, value);
+    specdec__template_value *items = specdec__template_new_list(t, list.size),
+                            *keys = specdec__template_new_list(t, list.size);
+    specdec__template_value *out = specdec__template_new_list(t, 3 * (size_t)list.size);
+    size_t i, first = 0, count = 0;
+
+    (void)unused;
+    if (!attribute || !items || !keys || !out)
+        return specdec__template_refuse(t, "groupby needs an attribute");
+    for (i = 0; i < list.size && !t->failed; i++) {
+        items[i] = specdec__template_items(&list)[i];
+        keys[i] = specdec__template_path(t, &items[i], attribute, otherwise);
+        keys[i] = specdec__template_key(t, &keys[i], NULL, cases);
+    }
+    specdec__template_sort(t, items, keys, list.size, 0);
+    for (i = 1; i <= list.size && list.size && !t->failed; i++) {
+        specdec__template_value *pair = out + list.size + 2 * count;
+
+        if (i < list.size && specdec__template_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_COMPARED))
+            continue;
+        pair[0] = specdec__template_path(t, &items[first], attribute, otherwise);
+        pair[1] = specdec__template_listing(items + first, i - first);
+        out[count++] = specdec__template_of(SPECDEC__TEMPLATE_TUPLE, pair, 2);
+        first = i;
+    }
+    return specdec__template_listing(out, count);
+}
+
+/* batch(linecount, fill_with) (0), slice(slices, fill_with) (1): lists of lists. */
+static specdec__template_value specdec__template_filter_batch(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int slices)
+{
+    const int64_t number = specdec__template_count(t, call, 0, slices ? "slices" : "linecount", 0);
+    const specdec__template_value *fill = specdec__template_argument(call, 1, "fill_with");
+    const specdec__template_value list = specdec__template_iterate(t, value);
+    size_t count, i, at = 0;
+    specdec__template_value *out;
+
+    if (number < 1 || number > 100000)
+        return specdec__template_refuse(t, "batch needs a number");
+    count = slices ? (size_t)number : (list.size + (size_t)number - 1) / (size_t)number;
+    out = specdec__template_new_list(t, count);
+    for (i = 0; out && i < count && !t->failed; i++) {
+        const size_t least = slices ? list.size / count : (size_t)number, more = slices ? list.size % count : 0;
+        size_t size = least + (i < more);
+        const size_t whole = slices ? least + (more > 0) : size;
+        specdec__template_value *part = specdec__template_new_list(t, whole);
+
+        size = size < list.size - at ? size : list.size - at;
+        if (!part)
+            break;
+        if (size)
+            memcpy(part, specdec__template_items(&list) + at, size * sizeof *part);
+        at += size;
+        while (fill && fill->kind != SPECDEC__TEMPLATE_NONE && size < whole)
+            part[size++] = *fill;
+        out[i] = specdec__template_listing(part, size);
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
+}
+
+static specdec__template_value specdec__template_filter_items(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int unused)
+{
+    specdec__template_value out = specdec__template_listing(NULL, 0);
+
+    (void)call;
+    (void)unused;
+    if (value->kind == SPECDEC__TEMPLATE_DICT)
+        out = specdec__template_view(t, value, 2);
+    else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
+        specdec__template_refuse(t, "items needs a dict");
+    out.kind = SPECDEC__TEMPLATE_ITERATOR;
+    return out;
+}
+
+static specdec__template_value specdec__template_filter_default(specdec__template *t,
+                                                                const specdec__template_value *value,
+                                                                const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *otherwise = specdec__template_argument(call, 0, "default_value");
+    const int boolean = specdec__template_flag(call, 1, "boolean", 0);
+
+    (void)t;
+    (void)unused;
+    if (value->kind != SPECDEC__TEMPLATE_UNDEFINED && !(boolean && !specdec__template_truth(value)))
+        return *value;
+    return otherwise ? *otherwise : specdec__template_string("");
+}
+
+static specdec__template_value specdec__template_filter_attr(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value name = specdec__template_words(t, call, 0, "name", "");
+
+    (void)unused;
+    return value->kind == SPECDEC__TEMPLATE_DICT ? specdec__template_bound(t, value, &name)
+                                                 : specdec__template_attribute(t, value, &name, 0);
+}
+
+/* A string's % : its fields take values of a tuple, or one value. */
+static specdec__template_value specdec__template_formatted(specdec__template *t, const specdec__template_value *format,
+                                                           const specdec__template_value *values, size_t count)
+{
+    const specdec__template_form form = specdec__template_form_of(0);
+    const char *text = specdec__template_text(format);
+    const size_t from = t->used;
+    size_t at, used = 0;
+
+    for (at = 0; at < format->size && !t->failed; at++) {
+        const char kind = at + 1 < format->size ? text[at + 1] : 0;
+        const specdec__template_value *value = used < count ? &values[used] : NULL;
+
+        if (text[at] != '%' || kind == '%') {
+            specdec__template_put(t, text + at, 1);
+            at += text[at] == '%';
+            continue;
+        }
+        if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_numeric(value)))
+            return specdec__template_refuse(t, "a field of a format is not known, or its value is missing");
+        if (kind == 's' && value->kind == SPECDEC__TEMPLATE_STRING)
+            specdec__template_put(t, value->of.at, value->size);
+        else if (kind == 'd')
+            specdec__template_put_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->of.real
+                                                                                    : value->of.integer);
+        else if (kind == 'r' || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
+            specdec__template_put_value(t, value, &form);
+        used++;
+        at++;
+    }
+    return used == count ? specdec__template_built(t, from)
+                         : specdec__template_refuse(t, "a format has more values than fields");
+}
+
+static specdec__template_value specdec__template_filter_format(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+
+    (void)unused;
+    return specdec__template_formatted(t, &text, call->value, (size_t)call->count);
+}
+
+static specdec__template_value specdec__template_filter_center(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int how)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+
+    return specdec__template_method_pad(t, &text, call, how);
+}
+
+static const struct {
+    const char *name;
+    int how;
+    specdec__template_value (*call)(specdec__template *t, const specdec__template_value *value,
+                                    const specdec__template_call *call, int how);
+} specdec__template_filters[] = {
+    {"tojson", 0, specdec__template_filter_json}, {"length", 0, specdec__template_filter_length},
+    {"count", 0, specdec__template_filter_length}, {"trim", 0, specdec__template_filter_trim},
+    {"default", 0, specdec__template_filter_default}, {"d", 0, specdec__template_filter_default},
+    {"string", 0, specdec__template_filter_string}, {"safe", 1, specdec__template_filter_string},
+    {"upper", SPECDEC__TEMPLATE_TO_UPPER, specdec__template_filter_case},
+    {"lower", SPECDEC__TEMPLATE_TO_LOWER, specdec__template_filter_case},
+    {"capitalize", SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_filter_case},
+    {"title", SPECDEC__TEMPLATE_TO_WORDS, specdec__template_filter_case},
+    {"join", 0, specdec__template_filter_join}, {"items", 0, specdec__template_filter_items},
+    {"dictsort", 1, specdec__template_filter_sort}, {"sort", 0, specdec__template_filter_sort},
+    {"list", 0, specdec__template_filter_list}, {"reverse", 1, specdec__template_filter_list},
+    {"replace", 0, specdec__template_filter_replace}, {"indent", 0, specdec__template_filter_indent},
+    {"map", 0, specdec__template_filter_map}, {"select", 0, specdec__template_filter_select},
+    {"reject", 1, specdec__template_filter_select}, {"selectattr", 2, specdec__template_filter_select},
+    {"rejectattr", 3, specdec__template_filter_select}, {"first", 0, specdec__template_filter_end},
+    {"last", 1, specdec__template_filter_end}, {"int", 0, specdec__template_filter_number},
+    {"float", 1, specdec__template_filter_number}, {"abs", 0, specdec__template_filter_abs},
+    {"round", 0, specdec__template_filter_round}, {"unique", 0, specdec__template_filter_extreme},
+    {"min", 1, specdec__template_filter_extreme}, {"max", 2, specdec__template_filter_extreme},
+    {"sum", 0, specdec__template_filter_sum}, {"groupby", 0, specdec__template_filter_group},
+    {"batch", 0, specdec__template_filter_batch}, {"slice", 1, specdec__template_filter_batch},
+    {"attr", 0, specdec__template_filter_attr}, {"format", 0, specdec__template_filter_format},
+    {"center", 2, specdec__template_filter_center}, {"escape", 0, specdec__template_filter_escape},
+    {"e", 0, specdec__template_filter_escape}, {"forceescape", 1, specdec__template_filter_escape},
+    {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_words},
+    {"urlencode", 0, specdec__template_filter_urlencode}};
+
+static int specdec__template_filter_known(int which)
+{
+    return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
+}
+
+/* A filter's row in the table; behind its end: it is not known. */
+static int specdec__template_filter_find(const specdec__template_value *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__template_filters); i++)
+        if (specdec__template_is(name, specdec__template_filters[i].name))
+            return (int)i;
+    return SPECDEC__COUNT(specdec__template_filters);
+}
+
+/* A filter, by its row in the table. */
+static specdec__template_value specdec__template_apply(specdec__template *t, int which,
+                                                       const specdec__template_value *value,
+                                                       const specdec__template_call *call)
+{
+    specdec__template_value out;
+
+    if (!specdec__template_filter_known(which))
+        return specdec__template_refuse(t, "a filter is not known");
+    if (++t->depth > SPECDEC__TEMPLATE_APPLIED)
+        return specdec__template_refuse(t, "filters are too deep in each other");
+    specdec__template_step(t, 0);
+    out = specdec__template_filters[which].call(t, value, call, specdec__template_filters[which].how);
+    t->depth--;
+    return out;
+}
+
+SPECDEC__FOR_SPEED

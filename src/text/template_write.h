@@ -1,0 +1,405 @@
+/* =====================================================================================================================
+ * >>text/template_write: values as text, as Python's str, repr and json.dumps write them.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "template.h"
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__template_form {
+    int json, ascii, sort;   /* ascii: other characters are escaped; sort: members by name */
+    int indent;              /* spaces a level; -1: all on one line */
+    specdec__template_value tab; /* what a level is indented by, where that is a string; size 0: spaces */
+    specdec__template_value item, name; /* what stands between items, and between a name and its value */
+} specdec__template_form;
+
+static specdec__template_form specdec__template_form_of(int json)
+{
+    specdec__template_form form;
+
+    memset(&form, 0, sizeof form);
+    form.json = json;
+    form.indent = -1;
+    form.item = specdec__template_string(", ");
+    form.name = specdec__template_string(": ");
+    return form;
+}
+
+static void specdec__template_put_integer(specdec__template *t, int64_t number)
+{
+    char digits[24];
+    uint64_t left = number < 0 ? 0u - (uint64_t)number : (uint64_t)number;
+    size_t at = sizeof digits;
+
+    do
+        digits[--at] = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        digits[--at] = '-';
+    specdec__template_put(t, digits + at, sizeof digits - at);
+}
+
+/* An escape of so many hexadecimal digits. */
+static void specdec__template_put_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
+{
+    specdec__template_put_text(t, escape);
+    while (digits-- > 0)
+        specdec__template_put(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
+}
+
+/* Is a character one that repr escapes? (Unicode's classes Cc, Cf, Zl, Zp, Zs, Co, as far as they matter.) */
+static int specdec__template_unprintable(uint32_t c)
+{
+    return c < 32 || (c >= 127 && c < 0xa1) || c == 0xad || (c > 0x1000 && specdec__template_is_space(c)) ||
+           (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) ||
+           (c >= 0xe000 && c <= 0xf8ff) || c == 0xfeff || (c >= 0xfff0 && c <= 0xfffb) || c >= 0xe0000;
+}
+
+/* A character of a string between quotes. */
+static void specdec__template_put_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
+                                         size_t size, uint32_t code, int quote)
+{
+    static const char json[] = "\"\\\n\r\t\b\f", json_names[] = "\"\\nrtbf";
+    static const char repr[] = "\\\n\r\t", repr_names[] = "\\nrt";
+    const char *known = code < 128 && code ? strchr(form->json ? json : repr, (int)code) : NULL;
+    char escape[2] = {'\\', 0};
+
+    if (known || (!form->json && code == (uint32_t)quote)) {
+        escape[1] = !known ? (char)quote : form->json ? json_names[known - json] : repr_names[known - repr];
+        specdec__template_put(t, escape, 2);
+    } else if (form->json ? code < 32 || (form->ascii && code > 126) : specdec__template_unprintable(code)) {
+        if (form->json && code > 0xffff) {
+            specdec__template_put_escape(t, "\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
+            specdec__template_put_escape(t, "\\u", 0xdc00 + (code & 0x3ff), 4);
+        } else if (form->json || code > 255) {
+            specdec__template_put_escape(t, code > 0xffff ? "\\U" : "\\u", code, code > 0xffff ? 8 : 4);
+        } else {
+            specdec__template_put_escape(t, "\\x", code, 2);
+        }
+    } else {
+        specdec__template_put(t, at, size);
+    }
+}
+
+/* A string with quotes and escapes; all between the quotes has the marks of what it stands for. */
+static void specdec__template_quote(specdec__template *t, const specdec__template_form *form,
+                                    const specdec__template_value *string)
+{
+    const char *text = specdec__template_text(string);
+    const size_t place = specdec__template_place(t, text);
+    const int quote = form->json || (string->size && memchr(text, '\'', string->size) &&
+                                     !memchr(text, '"', string->size)) ? '"' : '\'';
+    const char mark = (char)quote;
+    size_t at, size, plain, from, i;
+
+    specdec__template_put(t, &mark, 1);
+    for (at = 0; at < string->size && !t->failed; at += size) {
+        for (plain = at; plain < string->size; plain++) {
+            const int c = (unsigned char)text[plain];
+
+            if (c < 32 || c > 126 || c == '\\' || c == '"' || c == '\'')
+                break;
+        }
+        size = plain - at;
+        if (size) {
+            specdec__template_put(t, text + at, size);
+            continue;
+        }
+        size = specdec__template_character(text, string->size, at);
+        from = t->used;
+        specdec__template_put_quoted(t, form, text + at, size,
+                                     specdec__template_code_at(text, string->size, at), quote);
+        for (i = from; i < t->used && place != SIZE_MAX; i++)
+            specdec__template_set_bit(t->marks, i, specdec__template_bit(t->marks, place + at));
+    }
+    specdec__template_put(t, &mark, 1);
+}
+
+/* ---- Doubles: the fewest digits that no other double is nearer to. */
+
+enum { SPECDEC__TEMPLATE_WORDS = 90, SPECDEC__TEMPLATE_DIGITS = 9 * SPECDEC__TEMPLATE_WORDS };
+
+/* mantissa * 2^exponent, as a decimal number of SPECDEC__TEMPLATE_DIGITS digits, exactly; where the exponent is
+   negative, times 10^-exponent. */
+static void specdec__template_expand(uint64_t mantissa, int exponent, char *digits)
+{
+    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* each 9 digits, the lowest first */
+    const uint32_t factor = exponent < 0 ? 5 : 2;
+    int left = exponent < 0 ? -exponent : exponent, i, k;
+
+    memset(word, 0, sizeof word);
+    for (i = 0; mantissa; i++, mantissa /= 1000000000u)
+        word[i] = (uint32_t)(mantissa % 1000000000u);
+    while (left > 0) {
+        uint64_t carry = 0;
+        uint32_t by = 1;
+
+        for (k = 0; k < 8 && left > 0; k++, left--)
+            by *= factor;
+        for (i = 0; i < SPECDEC__TEMPLATE_WORDS; i++) {
+            carry += (uint64_t)word[i] * by;
+            word[i] = (uint32_t)(carry % 1000000000u);
+            carry /= 1000000000u;
+        }
+    }
+    for (i = 0; i < SPECDEC__TEMPLATE_WORDS; i++)
+        for (k = 0; k < 9; k++, word[i] /= 10)
+            digits[SPECDEC__TEMPLATE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
+}
+
+/* Rounds the digits of a number from `first` on to so many, half to even. Those behind become 0; a carry may go in
+   front of them. first > 0. */
+static void specdec__template_round_digits(const char *digits, int first, int count, char *out)
+{
+    int end = first + count, i, up;
+
+    memcpy(out, digits, SPECDEC__TEMPLATE_DIGITS);
+    if (end >= SPECDEC__TEMPLATE_DIGITS)
+        return;
+    up = digits[end] > '5' || (digits[end] == '5' && (digits[end - 1] - '0') % 2);
+    for (i = end + 1; !up && digits[end] == '5' && i < SPECDEC__TEMPLATE_DIGITS; i++)
+        up = digits[i] != '0';
+    memset(out + end, '0', (size_t)(SPECDEC__TEMPLATE_DIGITS - end));
+    for (i = end - 1; up && i >= 0; i--) {
+        up = out[i] == '9';
+        out[i] = (char)(up ? '0' : out[i] + 1);
+    }
+}
+
+/* The shortest digits of a finite double above 0, in out[18], and *point: the number is 0.DIGITS * 10^point. Returns
+   how many. room[4 * SPECDEC__TEMPLATE_DIGITS]. */
+static int specdec__template_shortest(double number, char *room, char *out, int *point)
+{
+    char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DIGITS,
+                *const high = exact + SPECDEC__TEMPLATE_DIGITS;
+    char *const rounded = high + SPECDEC__TEMPLATE_DIGITS;
+    uint64_t bits, mantissa;
+    int exponent, first = 0, count = 0, fits = 0, bound;
+
+    memcpy(&bits, &number, sizeof bits);
+    mantissa = bits & ((1ull << 52) - 1);
+    exponent = (int)(bits >> 52 & 2047);
+    bound = !mantissa && exponent > 1; /* the double below is half as far */
+    mantissa |= exponent ? 1ull << 52 : 0;
+    exponent = (exponent ? exponent : 1) - 1075 - 2;
+    specdec__template_expand(4 * mantissa - (bound ? 1 : 2), exponent, low);
+    specdec__template_expand(4 * mantissa, exponent, exact);
+    specdec__template_expand(4 * mantissa + 2, exponent, high);
+    while (exact[first] == '0')
+        first++;
+    while (!fits && count < 17) {
+        specdec__template_round_digits(exact, first, ++count, rounded);
+        fits = memcmp(rounded, low, SPECDEC__TEMPLATE_DIGITS) + (mantissa % 2 == 0) > 0 &&
+               memcmp(high, rounded, SPECDEC__TEMPLATE_DIGITS) + (mantissa % 2 == 0) > 0;
+    }
+    first -= rounded[first - 1] != '0';
+    *point = SPECDEC__TEMPLATE_DIGITS - first - (exponent < 0 ? -exponent : 0);
+    memcpy(out, rounded + first, (size_t)count);
+    while (count > 1 && out[count - 1] == '0')
+        count--;
+    return count;
+}
+
+static void specdec__template_put_double(specdec__template *t, double number, int json)
+{
+    char digits[18], exponent[2];
+    char *room;
+    const size_t used = t->used;
+    int count, point, i;
+
+    if (number - number != 0) { /* no number, or infinite */
+        specdec__template_put_text(t, number != number ? (json ? "NaN" : "nan")
+                                      : number > 0     ? (json ? "Infinity" : "inf")
+                                                       : (json ? "-Infinity" : "-inf"));
+        return;
+    }
+    room = (char *)specdec__template_take(t, 4, SPECDEC__TEMPLATE_DIGITS);
+    specdec__template_step(t, 8192);
+    t->used = used;
+    if (!room)
+        return;
+    digits[0] = '0';
+    count = point = 1;
+    if (number < 0 || number > 0)
+        count = specdec__template_shortest(number < 0 ? -number : number, room, digits, &point);
+    if (number < 0 || (!(number > 0) && 1 / number < 0))
+        specdec__template_put_text(t, "-");
+    if (point > 16 || point < -3) {
+        specdec__template_put(t, digits, 1);
+        specdec__template_put_text(t, count > 1 ? "." : "");
+        specdec__template_put(t, digits + 1, (size_t)count - 1);
+        specdec__template_put_text(t, point > 0 ? "e+" : "e-");
+        point = point > 0 ? point - 1 : 1 - point;
+        exponent[0] = (char)('0' + point / 10 % 10);
+        exponent[1] = (char)('0' + point % 10);
+        if (point > 99)
+            specdec__template_put_integer(t, point / 100);
+        specdec__template_put(t, exponent, 2);
+        return;
+    }
+    if (point <= 0)
+        specdec__template_put_text(t, "0.");
+    for (i = point; i < 0; i++)
+        specdec__template_put_text(t, "0");
+    for (i = 0; i < count || i <= point; i++) {
+        if (i == point && point > 0)
+            specdec__template_put_text(t, ".");
+        specdec__template_put(t, i < count ? digits + i : "0", 1);
+    }
+}
+
+/* ---- Lists and dicts. */
+
+/* A list or dict that is being written. */
+typedef struct specdec__template_level {
+    specdec__template_value value;
+    const specdec__template_value *name; /* of the member that was written last */
+    uint32_t at;
+} specdec__template_level;
+
+/* Bytes that the template or its filters write, so often. */
+static void specdec__template_put_times(specdec__template *t, const specdec__template_value *string, int64_t times)
+{
+    while (times-- > 0 && string->size && !t->failed)
+        specdec__template_put(t, string->of.at, string->size);
+}
+
+static void specdec__template_new_line(specdec__template *t, const specdec__template_form *form, int level)
+{
+    const specdec__template_value space = specdec__template_string(" ");
+
+    if (!form->json || (form->indent < 0 && !form->tab.size))
+        return;
+    specdec__template_put_text(t, "\n");
+    if (form->tab.size)
+        specdec__template_put_times(t, &form->tab, level);
+    else
+        specdec__template_put_times(t, &space, (int64_t)form->indent * level);
+}
+
+/* What stands around a list or dict: index 0 before it, 1 behind it. */
+static const char *specdec__template_bracket(const specdec__template_form *form, const specdec__template_value *value,
+                                             int index)
+{
+    switch (value->kind) {
+    case SPECDEC__TEMPLATE_DICT: return index ? "}" : "{";
+    case SPECDEC__TEMPLATE_VIEW:
+        return index ? "])" : value->spare == 0 ? "dict_keys([" : value->spare == 1 ? "dict_values([" : "dict_items([";
+    case SPECDEC__TEMPLATE_TUPLE:
+        if (!form->json)
+            return index ? (value->size == 1 ? ",)" : ")") : "(";
+        break;
+    default: break;
+    }
+    return index ? "]" : "[";
+}
+
+/* The member of a dict that is written next: in its order, or of those behind `before` the one with the least name. */
+static const specdec__template_value *specdec__template_next_member(specdec__template *t,
+                                                                    const specdec__template_form *form,
+                                                                    const specdec__template_level *level,
+                                                                    const specdec__template_value *before)
+{
+    const specdec__template_value *items = specdec__template_items(&level->value), *best = NULL;
+    uint32_t i;
+
+    if (!form->sort)
+        return items + 2 * (size_t)level->at;
+    for (i = 0; i < level->value.size && !t->failed; i++)
+        if ((!before || specdec__template_order(t, items + 2 * (size_t)i, before, 2) > 0) &&
+            (!best || specdec__template_order(t, items + 2 * (size_t)i, best, 2) < 0))
+            best = items + 2 * (size_t)i;
+    return best ? best : items;
+}
+
+/* A value that has no others in it; name: as the name of a member, in JSON always a string. */
+static void specdec__template_put_plain(specdec__template *t, const specdec__template_value *value,
+                                        const specdec__template_form *form, int name)
+{
+    const char *quote = form->json && name && value->kind != SPECDEC__TEMPLATE_STRING ? "\"" : "";
+
+    specdec__template_put_text(t, quote);
+    switch (value->kind) {
+    case SPECDEC__TEMPLATE_NONE: specdec__template_put_text(t, form->json ? "null" : "None"); break;
+    case SPECDEC__TEMPLATE_BOOL:
+        specdec__template_put_text(t, value->of.integer ? (form->json ? "true" : "True")
+                                                        : (form->json ? "false" : "False"));
+        break;
+    case SPECDEC__TEMPLATE_INTEGER: specdec__template_put_integer(t, value->of.integer); break;
+    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_put_double(t, value->of.real, form->json); break;
+    case SPECDEC__TEMPLATE_STRING: specdec__template_quote(t, form, value); break;
+    default:
+        if (form->json || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
+            specdec__template_refuse(t, form->json ? "it writes as JSON what is none" : "it writes what has no text");
+        else
+            specdec__template_put_text(t, "Undefined");
+        break;
+    }
+    specdec__template_put_text(t, quote);
+}
+
+static int specdec__template_nests(const specdec__template_value *value, const specdec__template_form *form)
+{
+    return (value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_TUPLE) ||
+           value->kind == SPECDEC__TEMPLATE_DICT || (value->kind == SPECDEC__TEMPLATE_VIEW && !form->json);
+}
+
+/* Puts any value, as repr or as JSON. */
+static SPECDEC__NOINLINE void specdec__template_put_value(specdec__template *t, const specdec__template_value *value,
+                                                          const specdec__template_form *form)
+{
+    specdec__template_level level[SPECDEC__TEMPLATE_NESTED];
+    int depth = 0;
+
+    for (;;) {
+        if (!specdec__template_nests(value, form)) {
+            specdec__template_put_plain(t, value, form, 0);
+        } else if (depth == SPECDEC__TEMPLATE_NESTED) {
+            specdec__template_refuse(t, "it writes what is too deep");
+        } else {
+            level[depth].value = *value;
+            level[depth++].at = 0;
+            specdec__template_put_text(t, specdec__template_bracket(form, value, 0));
+        }
+        while (depth && level[depth - 1].at == level[depth - 1].value.size && !t->failed) {
+            if (level[--depth].at)
+                specdec__template_new_line(t, form, depth);
+            specdec__template_put_text(t, specdec__template_bracket(form, &level[depth].value, 1));
+        }
+        if (!depth || t->failed)
+            return;
+        if (level[depth - 1].at)
+            specdec__template_put(t, form->item.of.at, form->item.size);
+        specdec__template_new_line(t, form, depth);
+        value = specdec__template_items(&level[depth - 1].value);
+        if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
+            value = specdec__template_next_member(t, form, &level[depth - 1],
+                                                  level[depth - 1].at ? level[depth - 1].name : NULL);
+            level[depth - 1].name = value;
+            specdec__template_put_plain(t, value, form, 1);
+            specdec__template_put(t, form->name.of.at, form->name.size);
+            value++;
+        } else {
+            value += level[depth - 1].at;
+        }
+        level[depth - 1].at++;
+    }
+}
+
+/* A value as a string, as Python's str has it. */
+static specdec__template_value specdec__template_str(specdec__template *t, const specdec__template_value *value)
+{
+    const specdec__template_form form = specdec__template_form_of(0);
+    const size_t from = t->used;
+
+    if (value->kind == SPECDEC__TEMPLATE_STRING)
+        return *value;
+    if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_string("");
+    specdec__template_put_value(t, value, &form);
+    return specdec__template_built(t, from);
+}
+
+SPECDEC__FOR_SPEED
