@@ -35,7 +35,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no images. Chat templates are run once, to see of which known format they are.
+     No training, no GPU, no downloads, no images.
 
    STEP BY STEP
 
@@ -97,7 +97,8 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop template template_run chat
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop
+         template template_write template_method template_filter template_token template_parse template_run chat
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows attention recurrent step
@@ -159,7 +160,7 @@ extern "C" {
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
    SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
-   SPECDEC_NO_TEMPLATES  without reading chat templates: config.chat_format must name the format; 18 KB less
+   SPECDEC_NO_TEMPLATES  without running chat templates: config.chat_format must name the format; 70 KB less
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
@@ -682,7 +683,8 @@ typedef struct specdec_message {
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
    token of the context. A conversation that begins without a system message gets the one that the model's template has
-   for that. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   for that. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses messages;
+   UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -2149,6 +2151,16 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 #else
 #define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
 #endif
+
+/* Seconds since 1970, in UTC, for dates that are written; 0 where there is no clock. */
+static SPECDEC__UNUSED int64_t specdec__os_date(void)
+{
+#ifdef SPECDEC_NO_CLOCK
+    return 0;
+#else
+    return (int64_t)time(NULL);
+#endif
+}
 
 /* Seconds since some fixed moment; 0 where there is no clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
@@ -18087,88 +18099,172 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/template: what a chat template computes with: values, text of expressions, variables. Enough of Jinja to
- *     recognise a format by what its template renders for a few messages.
+ * >>text/template: what a chat template computes with: values, strings that know which of their bytes come from
+ *     messages, and how values are compared and written.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* The subset of Jinja (Pallets, version 3, as transformers sets it up: trim_blocks and lstrip_blocks) that chat
-   templates use for plain conversations: if, for, set, macro; strings, lists, namespaces. All else ends the run: so a
-   template that is not understood is refused, never guessed at. Nothing is parsed beforehand: loops read their text
-   again. */
+/* Jinja (Pallets, version 3.1, as transformers sets it up: trim_blocks, lstrip_blocks, loop controls, an immutable
+   sandbox). A template is compiled into instructions, and these are run, in memory that the caller gives; every time,
+   as that takes less time than reading a token. Nothing but the compiler recurses, to a fixed depth. */
 
 enum {
     SPECDEC__TEMPLATE_UNDEFINED, SPECDEC__TEMPLATE_NONE, SPECDEC__TEMPLATE_BOOL, SPECDEC__TEMPLATE_INTEGER,
-    SPECDEC__TEMPLATE_STRING,  /* (size) bytes */
-    SPECDEC__TEMPLATE_LIST,    /* (size) values */
-    SPECDEC__TEMPLATE_MESSAGE, /* a specdec_message */
-    SPECDEC__TEMPLATE_LOOP,    /* (size) values, of which the loop is at `number` */
-    SPECDEC__TEMPLATE_SPACE,   /* a namespace, by number */
-    SPECDEC__TEMPLATE_MACRO    /* its parameters begin at `number`, and end at `size`, where its body begins */
+    SPECDEC__TEMPLATE_DOUBLE,
+    SPECDEC__TEMPLATE_STRING,   /* (size) bytes */
+    SPECDEC__TEMPLATE_LIST,     /* (size) values */
+    SPECDEC__TEMPLATE_TUPLE,
+    SPECDEC__TEMPLATE_VIEW,     /* of a dict: its keys, values or items */
+    SPECDEC__TEMPLATE_ITERATOR, /* what filters give: values that are there once */
+    SPECDEC__TEMPLATE_DICT,     /* (size) names, each with a value behind it */
+    SPECDEC__TEMPLATE_SPACE,    /* a namespace: its bindings */
+    SPECDEC__TEMPLATE_LOOP, SPECDEC__TEMPLATE_MACRO,
+    SPECDEC__TEMPLATE_FUNCTION, /* a row of the table of functions */
+    SPECDEC__TEMPLATE_METHOD,   /* (size) a row of the table of methods, of the value at `at` */
+    SPECDEC__TEMPLATE_SLICE,    /* three values: from, to, step */
+    SPECDEC__TEMPLATE_KEYWORD   /* the name of an argument, before its value */
 };
 
 enum {
-    SPECDEC__TEMPLATE_VARIABLES = 64, SPECDEC__TEMPLATE_BLOCKS = 16, SPECDEC__TEMPLATE_ARGUMENTS = 24,
-    SPECDEC__TEMPLATE_DEPTH = 24,    /* of operators, brackets and macros in each other; each takes of the stack: */
-    SPECDEC__TEMPLATE_BRACKET = 3, SPECDEC__TEMPLATE_CALL = 8, /* so many times what an operator takes */
-    SPECDEC__TEMPLATE_STEPS = 20000, /* tags, operands, and each 64 bytes that are read or compared */
+    SPECDEC__TEMPLATE_STACK = 192,       /* values that are being computed with */
+    SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks in each other */
+    SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks in each other in the text */
+    SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets in each other in the text */
+    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts in each other that are written */
     SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
-    SPECDEC__TEMPLATE_ROOM = 8192    /* bytes for strings and lists, and as many for what is written */
+    SPECDEC__TEMPLATE_STEPS = 4000000    /* instructions, and each 16 bytes that are compared or written */
 };
 
+#define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* templates that ask for the date are refused */
+
 typedef struct specdec__template_value {
-    int kind;
-    int64_t number;
-    size_t size;
-    const void *at;
+    uint8_t kind;
+    uint8_t safe;  /* a string that the filter `safe` gave: what is added to it is escaped */
+    uint16_t spare;
+    uint32_t size;
+    union {
+        int64_t integer;
+        double real;
+        const void *at;
+    } of;
 } specdec__template_value;
 
-typedef struct specdec__template_variable {
-    specdec__bytes name;
-    int space; /* number of the namespace that has it; 0: none */
-    specdec__template_value value;
-} specdec__template_variable;
+/* A variable of a scope, or an attribute of a namespace. */
+typedef struct specdec__template_binding {
+    struct specdec__template_binding *next;
+    specdec__template_value name, value;
+} specdec__template_binding;
 
-/* A block that is not at its end. */
+/* Where names are looked up: the scope of a loop's round, a macro or the template; then its parent's. */
+typedef struct specdec__template_scope {
+    struct specdec__template_scope *parent;
+    specdec__template_binding *first;
+} specdec__template_scope;
+
+typedef struct specdec__template_loop {
+    const specdec__template_value *items;
+    size_t index, count;      /* the round, from 0; rounds */
+    size_t depth;             /* 1, as there are no recursive loops */
+    specdec__template_value *chosen; /* (choices) of a loop that only chooses */
+    size_t choices;
+    int ran;                  /* a round has come to its end: there is no `else` */
+    int changes;              /* loop.changed was asked: */
+    specdec__template_value last;
+} specdec__template_loop;
+
+/* One instruction: what, at which byte of the template, with what: a number, a jump's length, or the place of a
+   constant in memory, counted in 8 bytes. */
+typedef struct specdec__template_code {
+    uint32_t op : 8, source : 24;
+    int32_t argument;
+} specdec__template_code;
+
+/* A name of the text: every one is there once. */
+typedef struct specdec__template_name {
+    specdec__template_value value;
+    struct specdec__template_name *next;
+} specdec__template_name;
+
+/* A macro as it is compiled: its parameters, and whether it names what else it is given. */
+typedef struct specdec__template_macro {
+    specdec__template_value name, parameters; /* a list of names */
+    int caller, varargs, kwargs;
+} specdec__template_macro;
+
+/* A macro where it is defined. */
+typedef struct specdec__template_closure {
+    const specdec__template_macro *macro;
+    specdec__template_scope *scope;
+    size_t entry;
+} specdec__template_closure;
+
+/* A loop, macro, captured block or scope that is being run. */
+typedef struct specdec__template_frame {
+    int kind;             /* 'f', 'm', 'c', 's' */
+    size_t back;          /* 'm': the instruction behind the call */
+    size_t base, floor;   /* bytes of memory in use: when it began; behind what its variables need */
+    size_t written;       /* 'm', 'c': bytes of output before it */
+    size_t stack;         /* values on the stack before it */
+    specdec__template_scope *outer; /* the scope to return to */
+    specdec__template_loop *loop;
+} specdec__template_frame;
+
+/* A block of the text that is not at its end (see text/template_parse). */
 typedef struct specdec__template_block {
-    int kind; /* 'i': if, 'f': for, 'e': what a loop over nothing has instead, 's': set */
-    specdec__bytes name;
-    specdec__template_value list;
-    size_t body, written; /* where its text begins; bytes of output before it */
-    int index, variables;
+    int kind;
+    int32_t begin, middle;   /* instructions */
+    int32_t ends, breaks;    /* the last of a chain of jumps, each naming the one before it; -1: none */
+    size_t source;
+    specdec__template_macro *macro;
+    specdec__template_value name, attribute;
 } specdec__template_block;
 
-/* Arguments of a call, or items of a list. */
-typedef struct specdec__template_arguments {
-    specdec__template_value *value; /* (count) */
-    specdec__bytes *name;           /* (count) empty: it has none */
-    int count;
-} specdec__template_arguments;
+typedef struct specdec__template_token {
+    int kind;       /* see text/template_parse */
+    size_t from, to;
+    specdec__template_value value;
+} specdec__template_token;
 
-/* A run of a template. */
+/* A template, being compiled and run. */
 typedef struct specdec__template {
     specdec__bytes text;
-    size_t at, end, after; /* in the tag that is read; its end; where the text behind it begins */
-    int strip;             /* what goes of that text: 0 nothing, 1 a line's end, 2 all white space */
-    int line;              /* that text stands at the beginning of a line */
-    int skip;              /* not 0: expressions are passed over */
-    int depth, steps, spaces, from;       /* from: variables below it belong to whoever called a macro */
-    int variables, blocks, arguments;
-    int sets;                             /* how often anything was assigned */
-    const char *failed;                   /* why it ended early */
-    specdec__bytes culprit;               /* on what */
-    size_t used, written;                 /* bytes of room; of output */
-    specdec__template_variable variable[SPECDEC__TEMPLATE_VARIABLES];
+    unsigned char *memory, *marks; /* (size) and a bit for each of these bytes, 1: it comes from a message */
+    size_t size, used, limit;      /* in use: those below `used`, and from `limit` on */
+    size_t kept, start;            /* kept: below it nothing is given back; start: behind what is given */
+    char *output;                  /* (room) */
+    unsigned char *plain;          /* a bit for each byte of it, as marks; NULL: not noted */
+    size_t room, written;
+    size_t steps;
+    int64_t now;                   /* seconds since 1970 of the local clock */
+
+    const char *failed;            /* why it ended early */
+    specdec__bytes culprit;        /* on what; or what the template says itself (raised) */
+    size_t source;                 /* at which byte of the text */
+    int line, column;              /* the same, once it has failed */
+    int raised, full;              /* by raise_exception; as there was no room for output */
+
+    specdec__template_code *code;
+    size_t codes;
+    size_t at;                     /* bytes of the text that are read */
+    int tag, brackets, depth;      /* the tag that is read: '{', '%'; brackets that are open; expressions in it */
+    int strip;                     /* what goes of the text behind it: 0 nothing, 1 a line's end, 2 all white space */
+    specdec__template_token token;
+    specdec__template_macro *macro; /* that is compiled */
+    specdec__template_name *names[64];
+    int blocks, frames, values;
+    specdec__template_scope *scope;
+    specdec__template_scope root;
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
-    specdec__template_value argument[SPECDEC__TEMPLATE_ARGUMENTS]; /* of calls that are being read, or made */
-    specdec__bytes argument_name[SPECDEC__TEMPLATE_ARGUMENTS];
-    union {
-        char bytes[SPECDEC__TEMPLATE_ROOM];
-        specdec__template_value aligned;
-    } room;
-    char output[SPECDEC__TEMPLATE_ROOM];
+    specdec__template_frame frame[SPECDEC__TEMPLATE_FRAMES];
+    specdec__template_value stack[SPECDEC__TEMPLATE_STACK];
 } specdec__template;
+
+/* Arguments of a call: those without a name, and pairs of a name and a value. */
+typedef struct specdec__template_call {
+    const specdec__template_value *value, *named;
+    int count, names;
+} specdec__template_call;
 
 static specdec__bytes specdec__template_bytes(const void *at, size_t size)
 {
@@ -18179,14 +18275,43 @@ static specdec__bytes specdec__template_bytes(const void *at, size_t size)
     return out;
 }
 
+/* ---- Making values. */
+
 static specdec__template_value specdec__template_number(int kind, int64_t number)
 {
     specdec__template_value value;
 
-    value.kind = kind;
-    value.number = number;
-    value.size = 0;
-    value.at = NULL;
+    memset(&value, 0, sizeof value);
+    value.kind = (uint8_t)kind;
+    value.of.integer = number;
+    return value;
+}
+
+static specdec__template_value specdec__template_undefined(void)
+{
+    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+}
+
+static specdec__template_value specdec__template_none(void)
+{
+    return specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+}
+
+static specdec__template_value specdec__template_bool(int truth)
+{
+    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, truth != 0);
+}
+
+static specdec__template_value specdec__template_integer(int64_t number)
+{
+    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number);
+}
+
+static specdec__template_value specdec__template_double(double number)
+{
+    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_DOUBLE, 0);
+
+    value.of.real = number;
     return value;
 }
 
@@ -18194,8 +18319,8 @@ static specdec__template_value specdec__template_of(int kind, const void *at, si
 {
     specdec__template_value value = specdec__template_number(kind, 0);
 
-    value.at = at;
-    value.size = size;
+    value.of.at = at;
+    value.size = (uint32_t)size;
     return value;
 }
 
@@ -18204,1289 +18329,5392 @@ static specdec__template_value specdec__template_string(const char *text)
     return specdec__template_of(SPECDEC__TEMPLATE_STRING, text, strlen(text));
 }
 
+static const char *specdec__template_text(const specdec__template_value *value)
+{
+    return (const char *)value->of.at;
+}
+
+static const specdec__template_value *specdec__template_items(const specdec__template_value *value)
+{
+    return (const specdec__template_value *)value->of.at;
+}
+
+/* ---- Ending early; memory. */
+
 /* Ends the run. Returns an undefined value. */
 static specdec__template_value specdec__template_fail(specdec__template *t, const char *why, specdec__bytes culprit)
 {
-    if (!t->failed && !t->skip) {
+    if (!t->failed) {
         t->failed = why;
         t->culprit = culprit;
     }
-    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    return specdec__template_undefined();
 }
 
-/* Ends the run where the text of an expression is not understood, though it may be passed over. */
-static void specdec__template_garbled(specdec__template *t)
+static specdec__template_value specdec__template_refuse(specdec__template *t, const char *why)
 {
-    const int skip = t->skip;
-
-    t->skip = 0;
-    specdec__template_fail(t, "it has an expression that is not understood",
-                           specdec__template_bytes(t->text.data + t->at, t->end - t->at < 24 ? t->end - t->at : 24));
-    t->skip = skip;
+    return specdec__template_fail(t, why, specdec__template_bytes(NULL, 0));
 }
 
-/* Counts a step that reads so many bytes. */
+/* Counts a step that reads or writes so many bytes. */
 static void specdec__template_step(specdec__template *t, size_t bytes)
 {
-    bytes = bytes / 64 + 1;
-    t->steps += bytes < SPECDEC__TEMPLATE_STEPS ? (int)bytes : (int)SPECDEC__TEMPLATE_STEPS;
-    if (t->steps > SPECDEC__TEMPLATE_STEPS && !t->failed)
-        t->failed = "it takes too long";
+    t->steps += bytes / 16 + 1;
+    if (t->steps > SPECDEC__TEMPLATE_STEPS)
+        specdec__template_refuse(t, "it takes too long");
 }
 
-/* Memory for strings and lists; NULL, and the run has ended, when there is none left. */
-static void *specdec__template_take(specdec__template *t, size_t size)
+/* Memory for values; NULL, and the run has ended, when there is none left. */
+static void *specdec__template_take(specdec__template *t, size_t count, size_t size)
 {
-    const size_t at = (t->used + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
+    const size_t at = (t->used + 7) & ~(size_t)7, bytes = specdec__size_multiply(count, size);
 
-    if (size > sizeof t->room.bytes || at > sizeof t->room.bytes - size) {
-        specdec__template_fail(t, "it needs too much memory", specdec__template_bytes(NULL, 0));
+    if (at > t->limit || bytes > t->limit - at || bytes > UINT32_MAX) {
+        specdec__template_refuse(t, "it needs too much memory");
         return NULL;
     }
-    t->used = at + size;
-    return t->room.bytes + at;
+    specdec__template_step(t, bytes);
+    t->used = at + bytes;
+    return t->memory + at;
+}
+
+/* The same for what stays as long as the template runs. */
+static void *specdec__template_take_top(specdec__template *t, size_t size)
+{
+    size_t at = t->limit;
+
+    size = specdec__size_add(size, 7) & ~(size_t)7;
+    if (t->limit < t->used || t->limit - t->used < size) {
+        specdec__template_refuse(t, "it needs too much memory");
+        return NULL;
+    }
+    t->limit = at -= size;
+    memset(t->marks + at / 8, 0, size / 8); /* at and size are multiples of 8 */
+    return t->memory + at;
+}
+
+static int specdec__template_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
+
+static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
+{
+    bits[at / 8] = (unsigned char)((bits[at / 8] & ~(1u << at % 8)) | (value ? 1u << at % 8 : 0));
+}
+
+/* Where bytes lie in memory; SIZE_MAX: elsewhere, so that they are the template's. */
+static size_t specdec__template_place(const specdec__template *t, const void *at)
+{
+    const uintptr_t place = (uintptr_t)at - (uintptr_t)t->memory;
+
+    return place < t->size ? (size_t)place : SIZE_MAX;
+}
+
+/* Writes the marks of bytes that were copied from one place to bits. */
+static void specdec__template_mark(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
+                                   size_t size)
+{
+    const size_t place = specdec__template_place(t, from);
+    size_t i;
+
+    for (i = 0; i < size; i++)
+        specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_bit(t->marks, place + i));
+}
+
+/* ---- Building strings: bytes are put behind each other where memory begins that is not in use. Nothing else is taken
+   meanwhile. */
+
+static void specdec__template_put(specdec__template *t, const void *from, size_t size)
+{
+    specdec__template_step(t, size);
+    if (t->failed || !size)
+        return;
+    if (t->used > t->limit || size > t->limit - t->used) {
+        specdec__template_refuse(t, "it needs too much memory");
+        return;
+    }
+    memmove(t->memory + t->used, from, size);
+    specdec__template_mark(t, t->marks, t->used, from, size);
+    t->used += size;
+}
+
+static void specdec__template_put_text(specdec__template *t, const char *text)
+{
+    specdec__template_put(t, text, strlen(text));
+}
+
+/* Bytes that come from a message (marked), or from the template. */
+static void specdec__template_put_marked(specdec__template *t, const void *from, size_t size, int marked)
+{
+    const size_t at = t->used;
+    size_t i;
+
+    specdec__template_put(t, from, size);
+    for (i = at; i < t->used; i++)
+        specdec__template_set_bit(t->marks, i, marked);
+}
+
+/* The string that was put since memory in use ended at a byte. */
+static specdec__template_value specdec__template_built(const specdec__template *t, size_t from)
+{
+    return specdec__template_of(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
+}
+
+/* Does the string a end where memory in use ends, so that it can be extended there? */
+static int specdec__template_last(const specdec__template *t, const specdec__template_value *a)
+{
+    const size_t place = specdec__template_place(t, a->of.at);
+
+    return place != SIZE_MAX && place + a->size == t->used && place >= t->kept;
+}
+
+/* Two strings, one behind the other. */
+static specdec__template_value specdec__template_join(specdec__template *t, const specdec__template_value *a,
+                                                      const specdec__template_value *b)
+{
+    const int behind = specdec__template_last(t, a);
+    const size_t from = behind ? specdec__template_place(t, a->of.at) : t->used;
+
+    if (!behind)
+        specdec__template_put(t, a->of.at, a->size);
+    specdec__template_put(t, b->of.at, b->size);
+    return specdec__template_built(t, from);
+}
+
+/* ---- Characters. */
+
+/* Bytes of the character at a place of a string, whatever its bytes are: 1..4. at < size. */
+static size_t specdec__template_character(const char *text, size_t size, size_t at)
+{
+    const int found = specdec__text_sequence((const unsigned char *)text + at, size - at);
+
+    return found > 0 ? (size_t)found : 1;
+}
+
+/* How many characters a string has. */
+static size_t specdec__template_length(const specdec__template_value *string)
+{
+    const char *text = specdec__template_text(string);
+    size_t at = 0, count = 0;
+
+    for (; at < string->size; count++)
+        at += (unsigned char)text[at] < 128 ? 1 : specdec__template_character(text, string->size, at);
+    return count;
+}
+
+/* Where a string's character of this number begins; its size: there are not so many. */
+static size_t specdec__template_offset(const specdec__template_value *string, size_t number)
+{
+    const char *text = specdec__template_text(string);
+    size_t at = 0;
+
+    while (at < string->size && number--)
+        at += specdec__template_character(text, string->size, at);
+    return at;
+}
+
+static specdec__template_value specdec__template_part(const specdec__template_value *string, size_t from, size_t to)
+{
+    specdec__template_value out = *string;
+
+    out.of.at = specdec__template_text(string) + from;
+    out.size = (uint32_t)(to - from);
+    return out;
+}
+
+static uint32_t specdec__template_code_at(const char *text, size_t size, size_t at)
+{
+    return specdec__text_character_at((const unsigned char *)text, size, at).code;
+}
+
+/* White space as Python's str.strip has it. */
+static int specdec__template_is_space(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+/* Where a string has another one, at or behind a place; its size + 1: nowhere. */
+static size_t specdec__template_search(const specdec__template_value *in, size_t from,
+                                       const specdec__template_value *what)
+{
+    const char *text = specdec__template_text(in);
+
+    for (; what->size <= in->size && from <= in->size - what->size; from++) {
+        if (!what->size)
+            return from;
+        if (text[from] == *specdec__template_text(what) && memcmp(text + from, what->of.at, what->size) == 0)
+            return from;
+    }
+    return (size_t)in->size + 1;
 }
 
 static int specdec__template_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
-           memcmp(value->at, text, value->size) == 0;
+           memcmp(value->of.at, text, value->size) == 0;
+}
+
+/* ---- Comparing. */
+
+/* Lists, tuples and what filters give: their values are at value->of.at. */
+static int specdec__template_listed(const specdec__template_value *value)
+{
+    return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
+}
+
+static int specdec__template_numeric(const specdec__template_value *value)
+{
+    return value->kind >= SPECDEC__TEMPLATE_BOOL && value->kind <= SPECDEC__TEMPLATE_DOUBLE;
+}
+
+static double specdec__template_real(const specdec__template_value *value)
+{
+    return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
 }
 
 static int specdec__template_truth(const specdec__template_value *value)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
-    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->number != 0;
-    case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: return value->size > 0;
+    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->of.integer != 0;
+    case SPECDEC__TEMPLATE_DOUBLE: return value->of.real != 0;
+    case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: case SPECDEC__TEMPLATE_TUPLE:
+    case SPECDEC__TEMPLATE_VIEW: case SPECDEC__TEMPLATE_DICT: return value->size > 0;
     default: return 1;
     }
 }
 
-static int specdec__template_equal(const specdec__template_value *a, const specdec__template_value *b)
+static const specdec__template_value *specdec__template_member(specdec__template *t,
+                                                               const specdec__template_value *dict,
+                                                               const specdec__template_value *name);
+
+static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
+                                   const specdec__template_value *b, int depth);
+
+/* Has a dict the same members as another one? */
+static int specdec__template_equal_dicts(specdec__template *t, const specdec__template_value *a,
+                                         const specdec__template_value *b, int depth)
 {
-    const int numbers = a->kind >= SPECDEC__TEMPLATE_BOOL && a->kind <= SPECDEC__TEMPLATE_INTEGER;
+    size_t i;
 
-    if (numbers && b->kind >= SPECDEC__TEMPLATE_BOOL && b->kind <= SPECDEC__TEMPLATE_INTEGER)
-        return a->number == b->number;
-    if (a->kind != b->kind || a->size != b->size)
-        return 0;
-    if (a->kind == SPECDEC__TEMPLATE_STRING)
-        return !a->size || memcmp(a->at, b->at, a->size) == 0;
-    return a->at == b->at && a->number == b->number;
-}
+    for (i = 0; i < a->size && !t->failed; i++) {
+        const specdec__template_value *own = specdec__template_items(a) + 2 * i;
+        const specdec__template_value *other = specdec__template_member(t, b, own);
 
-/* Where a string has another one, at or behind a place; its size: nowhere. */
-static size_t specdec__template_search(const specdec__template_value *in, size_t from,
-                                       const specdec__template_value *what)
-{
-    for (; what->size <= in->size && from <= in->size - what->size; from++)
-        if (!what->size || memcmp((const char *)in->at + from, what->at, what->size) == 0)
-            return from;
-    return in->size;
-}
-
-/* Two strings, one behind the other. What is not defined is an empty one. */
-static specdec__template_value specdec__template_join(specdec__template *t, specdec__template_value a,
-                                                      specdec__template_value b)
-{
-    const size_t first = a.kind == SPECDEC__TEMPLATE_STRING ? a.size : 0;
-    const size_t second = b.kind == SPECDEC__TEMPLATE_STRING ? b.size : 0;
-    char *out;
-
-    if ((a.kind != SPECDEC__TEMPLATE_STRING && a.kind != SPECDEC__TEMPLATE_UNDEFINED) ||
-        (b.kind != SPECDEC__TEMPLATE_STRING && b.kind != SPECDEC__TEMPLATE_UNDEFINED))
-        return specdec__template_fail(t, "it writes what is no string", specdec__template_bytes(NULL, 0));
-    out = (char *)specdec__template_take(t, first + second);
-    if (!out)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    if (first)
-        memcpy(out, a.at, first);
-    if (second)
-        memcpy(out + first, b.at, second);
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, out, first + second);
-}
-
-/* Part of a list or string: those of its items from one place to another, in this order or (step -1) the other. */
-static specdec__template_value specdec__template_slice(specdec__template *t, const specdec__template_value *of,
-                                                       int64_t from, int64_t to, int64_t step)
-{
-    const int64_t size = (int64_t)of->size;
-    const specdec__template_value *items = (const specdec__template_value *)of->at;
-    specdec__template_value *out;
-    int64_t i;
-
-    from = from < 0 ? from + size : from;
-    to = to < 0 ? to + size : to;
-    from = from < 0 ? 0 : from > size ? size : from;
-    to = to < from ? from : to > size ? size : to;
-    if (of->kind == SPECDEC__TEMPLATE_STRING && step == 1)
-        return specdec__template_of(of->kind, (const char *)of->at + from, (size_t)(to - from));
-    if (of->kind != SPECDEC__TEMPLATE_LIST || (step != 1 && step != -1))
-        return specdec__template_fail(t, "it takes apart what is no list", specdec__template_bytes(NULL, 0));
-    out = (specdec__template_value *)specdec__template_take(t, (size_t)(to - from) * sizeof *out);
-    for (i = from; out && i < to; i++)
-        out[step > 0 ? i - from : to - 1 - i] = items[i];
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? (size_t)(to - from) : 0);
-}
-
-/* ---- Text of expressions. */
-
-static int specdec__template_letter(int c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
-/* The next character of an expression behind white space; 0: there is none. */
-static int specdec__template_next(specdec__template *t)
-{
-    while (t->at < t->end && memchr(" \t\r\n", t->text.data[t->at], 4))
-        t->at++;
-    return t->at < t->end ? t->text.data[t->at] : 0;
-}
-
-/* Takes an operator, or a word, if it stands there. */
-static int specdec__template_accept(specdec__template *t, const char *what)
-{
-    const size_t size = strlen(what);
-
-    specdec__template_next(t);
-    if (t->end - t->at < size || memcmp(t->text.data + t->at, what, size) != 0 ||
-        (specdec__template_letter(what[0]) && t->end - t->at > size &&
-         specdec__template_letter(t->text.data[t->at + size])))
-        return 0;
-    t->at += size;
+        if (!other || !specdec__template_equal(t, own + 1, other, depth - 1))
+            return 0;
+    }
     return 1;
 }
 
-/* A name; empty: there is none. */
-static specdec__bytes specdec__template_name(specdec__template *t)
+/* Are two values equal, as Python's == has it? depth: how deep they may be. */
+static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
+                                   const specdec__template_value *b, int depth)
 {
-    const int digit = specdec__template_next(t) >= '0' && t->text.data[t->at] <= '9';
-    size_t from = t->at;
+    size_t i;
 
-    while (!digit && t->at < t->end && specdec__template_letter(t->text.data[t->at]))
-        t->at++;
-    specdec__template_step(t, t->at - from);
-    return specdec__template_bytes(t->text.data + from, t->at - from);
+    specdec__template_step(t, 0);
+    if (specdec__template_numeric(a) && specdec__template_numeric(b))
+        return a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE
+                   ? !(specdec__template_real(a) < specdec__template_real(b)) &&
+                         !(specdec__template_real(a) > specdec__template_real(b))
+                   : a->of.integer == b->of.integer;
+    if (a->kind != b->kind)
+        return 0;
+    if (a->kind <= SPECDEC__TEMPLATE_NONE)
+        return 1;
+    if (a->kind == SPECDEC__TEMPLATE_STRING || a->kind == SPECDEC__TEMPLATE_LIST ||
+        a->kind == SPECDEC__TEMPLATE_TUPLE || a->kind == SPECDEC__TEMPLATE_DICT) {
+        if (a->size != b->size)
+            return 0;
+    } else {
+        return a->of.at == b->of.at;
+    }
+    if (!a->size || a->of.at == b->of.at)
+        return 1;
+    if (a->kind == SPECDEC__TEMPLATE_STRING) {
+        specdec__template_step(t, a->size);
+        return memcmp(a->of.at, b->of.at, a->size) == 0;
+    }
+    if (!depth) {
+        specdec__template_refuse(t, "it compares what is too deep");
+        return 0;
+    }
+    if (a->kind == SPECDEC__TEMPLATE_DICT)
+        return specdec__template_equal_dicts(t, a, b, depth);
+    for (i = 0; i < a->size && !t->failed; i++)
+        if (!specdec__template_equal(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1))
+            return 0;
+    return 1;
 }
 
-/* A string between quotes, whose first is here. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_quoted(specdec__template *t)
+enum { SPECDEC__TEMPLATE_COMPARED = 12 }; /* lists in each other that can be compared */
+
+/* The value that a dict has for a name; NULL: none. */
+static const specdec__template_value *specdec__template_member(specdec__template *t,
+                                                               const specdec__template_value *dict,
+                                                               const specdec__template_value *name)
 {
-    const unsigned char quote = t->text.data[t->at++];
-    const size_t from = t->at;
-    size_t size = 0;
-    char *out;
+    size_t i;
 
-    while (t->at < t->end && t->text.data[t->at] != quote)
-        t->at += t->text.data[t->at] == '\\' ? 2 : 1;
-    if (t->at >= t->end)
-        return specdec__template_fail(t, "a string has no end", specdec__template_bytes(NULL, 0));
-    specdec__template_step(t, t->at - from);
-    out = t->skip || t->failed ? NULL : (char *)specdec__template_take(t, t->at - from);
-    t->at++;
-    if (out) {
-        size_t i;
+    for (i = dict->size; i-- > 0;) {
+        const specdec__template_value *own = specdec__template_items(dict) + 2 * i;
 
-        for (i = from; i + 1 < t->at; i++) {
-            char c = (char)t->text.data[i];
-
-            if (c == '\\') {
-                static const char names[] = "nrt\\'\"", meant[] = "\n\r\t\\'\"";
-                const char *known = strchr(names, t->text.data[++i]);
-
-                if (!known || !*known)
-                    return specdec__template_fail(t, "it has an escape that is not known",
-                                                  specdec__template_bytes(t->text.data + i - 1, 2));
-                c = meant[known - names];
-            }
-            out[size++] = c;
+        if (own->kind == SPECDEC__TEMPLATE_STRING && name->kind == SPECDEC__TEMPLATE_STRING) {
+            if (own->size == name->size && (!own->size || memcmp(own->of.at, name->of.at, own->size) == 0))
+                return own + 1;
+        } else if (specdec__template_equal(t, own, name, 4)) {
+            return own + 1;
         }
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, out, size);
-}
-
-/* ---- Variables. */
-
-static specdec__template_variable *specdec__template_find(specdec__template *t, specdec__bytes name, int space)
-{
-    int i;
-
-    for (i = t->variables - 1; i >= 0; i--)
-        if (t->variable[i].space == space &&
-            specdec__bytes_equal(t->variable[i].name, (const char *)name.data, name.size))
-            return &t->variable[i];
+    specdec__template_step(t, 16 * (size_t)dict->size);
     return NULL;
 }
 
-/* Makes a new variable. */
-static void specdec__template_bind(specdec__template *t, specdec__bytes name, specdec__template_value value)
+/* -1, 0, 1: the order of two values; the run has ended where they have none. */
+static int specdec__template_order(specdec__template *t, const specdec__template_value *a,
+                                   const specdec__template_value *b, int depth)
 {
-    specdec__template_variable *variable = &t->variable[t->variables];
+    const size_t common = a->size < b->size ? a->size : b->size;
+    size_t i;
+    int order = 0;
 
-    if (t->variables == SPECDEC__TEMPLATE_VARIABLES) {
-        specdec__template_fail(t, "it has too many variables", name);
-        return;
+    specdec__template_step(t, a->kind == SPECDEC__TEMPLATE_STRING ? common : 0);
+    if (specdec__template_numeric(a) && specdec__template_numeric(b)) {
+        const double x = specdec__template_real(a), y = specdec__template_real(b);
+
+        if (a->kind != SPECDEC__TEMPLATE_DOUBLE && b->kind != SPECDEC__TEMPLATE_DOUBLE)
+            return a->of.integer < b->of.integer ? -1 : a->of.integer > b->of.integer;
+        return x < y ? -1 : x > y;
     }
-    t->variables++;
-    variable->name = name;
-    variable->space = 0;
-    variable->value = value;
-}
-
-/* Assigns in the innermost scope, or to a namespace's attribute wherever that is. */
-static void specdec__template_set(specdec__template *t, specdec__bytes name, int space, specdec__template_value value)
-{
-    specdec__template_variable *variable = specdec__template_find(t, name, space);
-    int scope = t->from, i;
-
-    for (i = 0; i < t->blocks; i++)
-        if (t->block[i].kind == 'f')
-            scope = specdec__max_int(scope, t->block[i].variables);
-    t->sets++;
-    if (!variable || (!space && variable - t->variable < scope)) {
-        specdec__template_bind(t, name, value);
-        t->variable[t->variables - 1].space = space;
-    } else {
-        variable->value = value;
+    if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
+        order = common ? memcmp(a->of.at, b->of.at, common) : 0;
+        return order ? (order < 0 ? -1 : 1) : a->size < b->size ? -1 : a->size > b->size;
     }
-}
-
-static void specdec__template_set_name(specdec__template *t, const char *name, specdec__template_value value)
-{
-    specdec__template_set(t, specdec__template_bytes(name, strlen(name)), 0, value);
+    if (a->kind != b->kind || (a->kind != SPECDEC__TEMPLATE_LIST && a->kind != SPECDEC__TEMPLATE_TUPLE) || !depth) {
+        specdec__template_refuse(t, "it compares values that have no order");
+        return 0;
+    }
+    for (i = 0; i < common && !order && !t->failed; i++)
+        order = specdec__template_order(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1);
+    return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/template_run: a chat template is run: expressions, filters, tags.
+ * >>text/template_write: values as text, as Python's str, repr and json.dumps write them.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* ---- Expressions. */
+typedef struct specdec__template_form {
+    int json, ascii, sort;   /* ascii: other characters are escaped; sort: members by name */
+    int indent;              /* spaces a level; -1: all on one line */
+    specdec__template_value tab; /* what a level is indented by, where that is a string; size 0: spaces */
+    specdec__template_value item, name; /* what stands between items, and between a name and its value */
+} specdec__template_form;
 
-static specdec__template_value specdec__template_expression(specdec__template *t);
-static specdec__template_value specdec__template_binary(specdec__template *t, int level);
-static void specdec__template_run(specdec__template *t);
-static void specdec__template_close(specdec__template *t);
-
-/* Goes `by` levels deeper. Returns 0, and the run has ended, when that is too deep. */
-static int specdec__template_deeper(specdec__template *t, int by)
+static specdec__template_form specdec__template_form_of(int json)
 {
-    t->depth += by;
-    if (t->depth > SPECDEC__TEMPLATE_DEPTH)
-        specdec__template_garbled(t);
-    return !t->failed;
+    specdec__template_form form;
+
+    memset(&form, 0, sizeof form);
+    form.json = json;
+    form.indent = -1;
+    form.item = specdec__template_string(", ");
+    form.name = specdec__template_string(": ");
+    return form;
 }
 
-/* Arguments or items up to a closing bracket. They stay until t->arguments is less again. */
-static SPECDEC__NOINLINE void specdec__template_read_arguments(specdec__template *t, const char *close,
-                                                               specdec__template_arguments *arguments)
+static void specdec__template_put_integer(specdec__template *t, int64_t number)
 {
-    specdec__template_value value;
+    char digits[24];
+    uint64_t left = number < 0 ? 0u - (uint64_t)number : (uint64_t)number;
+    size_t at = sizeof digits;
 
-    arguments->value = t->argument + t->arguments;
-    arguments->name = t->argument_name + t->arguments;
-    arguments->count = 0;
-    while (!t->failed && !specdec__template_accept(t, close)) {
-        const size_t at = t->at;
-        specdec__bytes name = specdec__template_name(t);
+    do
+        digits[--at] = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        digits[--at] = '-';
+    specdec__template_put(t, digits + at, sizeof digits - at);
+}
 
-        if (!name.size || specdec__template_next(t) != '=' || (t->at + 1 < t->end && t->text.data[t->at + 1] == '=')) {
-            t->at = at;
-            name.size = 0;
+/* An escape of so many hexadecimal digits. */
+static void specdec__template_put_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
+{
+    specdec__template_put_text(t, escape);
+    while (digits-- > 0)
+        specdec__template_put(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
+}
+
+/* Is a character one that repr escapes? (Unicode's classes Cc, Cf, Zl, Zp, Zs, Co, as far as they matter.) */
+static int specdec__template_unprintable(uint32_t c)
+{
+    return c < 32 || (c >= 127 && c < 0xa1) || c == 0xad || (c > 0x1000 && specdec__template_is_space(c)) ||
+           (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) ||
+           (c >= 0xe000 && c <= 0xf8ff) || c == 0xfeff || (c >= 0xfff0 && c <= 0xfffb) || c >= 0xe0000;
+}
+
+/* A character of a string between quotes. */
+static void specdec__template_put_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
+                                         size_t size, uint32_t code, int quote)
+{
+    static const char json[] = "\"\\\n\r\t\b\f", json_names[] = "\"\\nrtbf";
+    static const char repr[] = "\\\n\r\t", repr_names[] = "\\nrt";
+    const char *known = code < 128 && code ? strchr(form->json ? json : repr, (int)code) : NULL;
+    char escape[2] = {'\\', 0};
+
+    if (known || (!form->json && code == (uint32_t)quote)) {
+        escape[1] = !known ? (char)quote : form->json ? json_names[known - json] : repr_names[known - repr];
+        specdec__template_put(t, escape, 2);
+    } else if (form->json ? code < 32 || (form->ascii && code > 126) : specdec__template_unprintable(code)) {
+        if (form->json && code > 0xffff) {
+            specdec__template_put_escape(t, "\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
+            specdec__template_put_escape(t, "\\u", 0xdc00 + (code & 0x3ff), 4);
+        } else if (form->json || code > 255) {
+            specdec__template_put_escape(t, code > 0xffff ? "\\U" : "\\u", code, code > 0xffff ? 8 : 4);
         } else {
-            t->at++;
+            specdec__template_put_escape(t, "\\x", code, 2);
         }
-        value = specdec__template_expression(t);
-        if (t->arguments == SPECDEC__TEMPLATE_ARGUMENTS ||
-            (!specdec__template_accept(t, ",") && specdec__template_next(t) != close[0])) {
-            specdec__template_garbled(t);
-            return;
-        }
-        arguments->name[arguments->count] = name;
-        arguments->value[arguments->count++] = value;
-        t->arguments++;
-    }
-}
-
-/* Calls a macro: what it writes. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_call(specdec__template *t,
-                                                                        const specdec__template_value *macro,
-                                                                        const specdec__template_arguments *arguments)
-{
-    const size_t at = t->at, end = t->end, after = t->after, written = t->written;
-    const int strip = t->strip, line = t->line, variables = t->variables, from = t->from, blocks = t->blocks;
-    specdec__template_value out;
-    int i = 0, k;
-
-    t->at = (size_t)macro->number;
-    t->end = macro->size;
-    while (!t->failed && !specdec__template_accept(t, ")")) {
-        specdec__bytes name = specdec__template_name(t);
-        specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-
-        if (specdec__template_accept(t, "="))
-            value = specdec__template_expression(t);
-        if (i < arguments->count && !arguments->name[i].size)
-            value = arguments->value[i];
-        for (k = 0; k < arguments->count; k++)
-            if (arguments->name[k].size &&
-                specdec__bytes_equal(arguments->name[k], (const char *)name.data, name.size))
-                value = arguments->value[k];
-        specdec__template_bind(t, name, value);
-        if (!specdec__template_accept(t, ",") && specdec__template_next(t) != ')')
-            specdec__template_garbled(t);
-        i++;
-    }
-    t->from = variables;
-    t->sets++;
-    specdec__template_close(t);
-    if (!t->failed)
-        specdec__template_run(t);
-    out = specdec__template_join(t, specdec__template_string(""),
-                                 specdec__template_of(SPECDEC__TEMPLATE_STRING, t->output + written,
-                                                      t->written - written));
-    t->at = at;
-    t->end = end;
-    t->after = after;
-    t->written = written;
-    t->strip = strip;
-    t->line = line;
-    t->variables = variables;
-    t->from = from;
-    t->blocks = blocks;
-    return out;
-}
-
-/* What a function of this name returns. */
-static SPECDEC__NOINLINE specdec__template_value
-specdec__template_function(specdec__template *t, specdec__bytes name, const specdec__template_arguments *arguments)
-{
-    const specdec__template_variable *variable = specdec__template_find(t, name, 0);
-    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    int i;
-
-    if (specdec__bytes_are(name, "namespace")) {
-        out = specdec__template_number(SPECDEC__TEMPLATE_SPACE, ++t->spaces);
-        for (i = 0; i < arguments->count; i++)
-            specdec__template_set(t, arguments->name[i], t->spaces, arguments->value[i]);
-        return out;
-    }
-    if (specdec__bytes_are(name, "raise_exception"))
-        return specdec__template_fail(t, "it refuses such a conversation", name);
-    if (!variable || variable->value.kind != SPECDEC__TEMPLATE_MACRO)
-        return specdec__template_fail(t, "it calls a function that is not known", name);
-    if (specdec__template_deeper(t, SPECDEC__TEMPLATE_CALL))
-        out = specdec__template_call(t, &variable->value, arguments);
-    t->depth -= SPECDEC__TEMPLATE_CALL;
-    return out;
-}
-
-/* A string without certain characters at its ends (1: the left, 2: the right). */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_strip(specdec__template *t,
-                                                                         specdec__template_value value,
-                                                                         const specdec__template_arguments *arguments,
-                                                                         int ends)
-{
-    const char *set = " \t\r\n\v\f", *text = (const char *)value.at;
-    size_t size = 6;
-
-    if (arguments->count && arguments->value[0].kind == SPECDEC__TEMPLATE_STRING) {
-        set = (const char *)arguments->value[0].at;
-        size = arguments->value[0].size;
-    }
-    specdec__template_step(t, value.size * size);
-    for (; ends & 1 && value.size && size && memchr(set, text[0], size); value.size--)
-        text++;
-    while (ends & 2 && value.size && size && memchr(set, text[value.size - 1], size))
-        value.size--;
-    value.at = text;
-    return value;
-}
-
-/* The parts of a string between separators. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_split(specdec__template *t,
-                                                                         specdec__template_value value,
-                                                                         const specdec__template_value *by)
-{
-    size_t count = 1, at = 0, found, i;
-    specdec__template_value *out;
-
-    specdec__template_step(t, 2 * value.size * (by->size + 1));
-    while (by->size && (found = specdec__template_search(&value, at, by)) < value.size) {
-        count++;
-        at = found + by->size;
-    }
-    out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
-    for (at = 0, i = 0; out && i < count; i++) {
-        found = i + 1 < count ? specdec__template_search(&value, at, by) : value.size;
-        out[i] = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
-        at = found + by->size;
-    }
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
-}
-
-/* A string with one string for another. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_replace(specdec__template *t,
-                                                                           specdec__template_value value,
-                                                                           const specdec__template_value *from,
-                                                                           const specdec__template_value *to)
-{
-    specdec__template_value out = specdec__template_string(""), part;
-    size_t at = 0, found;
-
-    if (!from->size || to->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_fail(t, "it replaces nothing", specdec__template_bytes(NULL, 0));
-    specdec__template_step(t, value.size * from->size);
-    do {
-        found = specdec__template_search(&value, at, from);
-        part = specdec__template_of(SPECDEC__TEMPLATE_STRING, (const char *)value.at + at, found - at);
-        out = specdec__template_join(t, out, part);
-        at = found + from->size;
-        if (found < value.size)
-            out = specdec__template_join(t, out, *to);
-    } while (!t->failed && found < value.size);
-    return out;
-}
-
-/* A method or filter on a value. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_apply(specdec__template *t, specdec__bytes name,
-                                                                         specdec__template_value value,
-                                                                         const specdec__template_arguments *arguments)
-{
-    const int is_string = value.kind == SPECDEC__TEMPLATE_STRING, is_list = value.kind == SPECDEC__TEMPLATE_LIST;
-    const specdec__template_value *first = arguments->value;
-    const int by_string = arguments->count > 0 && first->kind == SPECDEC__TEMPLATE_STRING;
-    int ends;
-
-    if (value.kind == SPECDEC__TEMPLATE_UNDEFINED && specdec__bytes_are(name, "trim"))
-        return specdec__template_string("");
-    if (is_string && (specdec__bytes_are(name, "strip") || specdec__bytes_are(name, "trim")))
-        return specdec__template_strip(t, value, arguments, 3);
-    if (is_string && specdec__bytes_are(name, "lstrip"))
-        return specdec__template_strip(t, value, arguments, 1);
-    if (is_string && specdec__bytes_are(name, "rstrip"))
-        return specdec__template_strip(t, value, arguments, 2);
-    if (is_string && by_string && arguments->count == 1 && specdec__bytes_are(name, "split"))
-        return specdec__template_split(t, value, first);
-    if (is_string && by_string && arguments->count == 2 && specdec__bytes_are(name, "replace"))
-        return specdec__template_replace(t, value, first, &arguments->value[1]);
-    ends = specdec__bytes_are(name, "endswith");
-    if (is_string && by_string && (ends || specdec__bytes_are(name, "startswith")))
-        return specdec__template_number(
-            SPECDEC__TEMPLATE_BOOL,
-            first->size <= value.size &&
-                memcmp((const char *)value.at + (ends ? value.size - first->size : 0), first->at, first->size) == 0);
-    if ((is_string || is_list) && (specdec__bytes_are(name, "length") || specdec__bytes_are(name, "count")))
-        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)value.size);
-    if (is_list && (specdec__bytes_are(name, "first") || specdec__bytes_are(name, "last")) && value.size)
-        return ((const specdec__template_value *)value.at)[specdec__bytes_are(name, "first") ? 0 : value.size - 1];
-    if ((is_list && specdec__bytes_are(name, "list")) ||
-        (is_string && (specdec__bytes_are(name, "string") || specdec__bytes_are(name, "safe"))))
-        return value;
-    if (specdec__bytes_are(name, "default") || specdec__bytes_are(name, "d")) {
-        const int falsy = arguments->count > 1 && specdec__template_truth(&arguments->value[1]);
-
-        if (value.kind != SPECDEC__TEMPLATE_UNDEFINED && !(falsy && !specdec__template_truth(&value)))
-            return value;
-        return arguments->count ? *first : specdec__template_string("");
-    }
-    return specdec__template_fail(t, "it uses a filter or method that is not known", name);
-}
-
-/* The attribute or item of a value. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_get(specdec__template *t,
-                                                                       const specdec__template_value *of,
-                                                                       const specdec__template_value *key)
-{
-    static const char *const roles[] = {"system", "user", "assistant"};
-    const specdec_message *message = (const specdec_message *)of->at;
-    const specdec__bytes name = specdec__template_bytes(key->at, key->size);
-    const specdec__template_value *items = (const specdec__template_value *)of->at;
-    const specdec__template_value none = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    const specdec__template_variable *variable;
-    int64_t number = key->number + (key->number < 0 ? (int64_t)of->size : 0);
-
-    if (t->skip || t->failed)
-        return none;
-    if (of->kind == SPECDEC__TEMPLATE_LIST && key->kind == SPECDEC__TEMPLATE_INTEGER)
-        return number >= 0 && number < (int64_t)of->size ? items[number] : none;
-    if (of->kind == SPECDEC__TEMPLATE_UNDEFINED || key->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_fail(t, "it asks what is not defined for something", name);
-    if (of->kind == SPECDEC__TEMPLATE_MESSAGE) {
-        if (specdec__bytes_are(name, "content"))
-            return specdec__template_of(SPECDEC__TEMPLATE_STRING, message->text, message->length);
-        return specdec__bytes_are(name, "role") ? specdec__template_string(roles[message->role]) : none;
-    }
-    if (of->kind == SPECDEC__TEMPLATE_SPACE) {
-        variable = specdec__template_find(t, name, (int)of->number);
-        return variable ? variable->value : none;
-    }
-    if (of->kind != SPECDEC__TEMPLATE_LOOP)
-        return none;
-    number = of->number;
-    if (specdec__bytes_are(name, "index") || specdec__bytes_are(name, "index0"))
-        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number + (name.size == 5));
-    if (specdec__bytes_are(name, "first") || specdec__bytes_are(name, "last"))
-        return specdec__template_number(SPECDEC__TEMPLATE_BOOL,
-                                        name.size == 5 ? number == 0 : number + 1 == (int64_t)of->size);
-    if (specdec__bytes_are(name, "length"))
-        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)of->size);
-    if (specdec__bytes_are(name, "revindex") || specdec__bytes_are(name, "revindex0"))
-        return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, (int64_t)of->size - number - (name.size == 9));
-    if (specdec__bytes_are(name, "previtem"))
-        return number ? items[number - 1] : none;
-    if (specdec__bytes_are(name, "nextitem"))
-        return number + 1 < (int64_t)of->size ? items[number + 1] : none;
-    return specdec__template_fail(t, "it asks a loop for what is not known", name);
-}
-
-/* What stands in square brackets behind a value. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_item(specdec__template *t,
-                                                                        const specdec__template_value *of)
-{
-    int64_t place[3] = {0, INT32_MAX, 1};
-    specdec__template_value key = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
-    int i, slice = 0;
-
-    for (i = 0; i < 3; i++) {
-        if (specdec__template_next(t) != ':' && t->text.data[t->at] != ']') {
-            key = specdec__template_expression(t);
-            place[i] = key.number;
-            if (slice && key.kind != SPECDEC__TEMPLATE_INTEGER)
-                specdec__template_fail(t, "it takes apart what is no list", specdec__template_bytes(NULL, 0));
-        }
-        if (!specdec__template_accept(t, ":"))
-            break;
-        slice = 1;
-    }
-    if (!specdec__template_accept(t, "]")) {
-        specdec__template_garbled(t);
-        return key;
-    }
-    if (t->skip || t->failed)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    return slice ? specdec__template_slice(t, of, place[0], place[1], place[2]) : specdec__template_get(t, of, &key);
-}
-
-/* Is a value what a test says? */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_test(specdec__template *t,
-                                                                        const specdec__template_value *value)
-{
-    static const char *const tests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence",
-                                        "number", "true", "false", "boolean"};
-    const int negated = specdec__template_accept(t, "not"), kind = value->kind;
-    const specdec__bytes name = specdec__template_name(t);
-    const int listed = kind == SPECDEC__TEMPLATE_LIST || kind == SPECDEC__TEMPLATE_STRING ||
-                       kind == SPECDEC__TEMPLATE_MESSAGE;
-    size_t i;
-    int is = 0;
-
-    for (i = 0; i < SPECDEC__COUNT(tests) && !specdec__bytes_are(name, tests[i]); i++)
-        ;
-    switch (i) {
-    case 0: is = kind != SPECDEC__TEMPLATE_UNDEFINED; break;
-    case 1: is = kind == SPECDEC__TEMPLATE_UNDEFINED; break;
-    case 2: is = kind == SPECDEC__TEMPLATE_NONE; break;
-    case 3: is = kind == SPECDEC__TEMPLATE_STRING; break;
-    case 4: is = kind == SPECDEC__TEMPLATE_MESSAGE; break;
-    case 5: case 6: is = listed || kind == SPECDEC__TEMPLATE_UNDEFINED; break;
-    case 7: is = kind == SPECDEC__TEMPLATE_INTEGER || kind == SPECDEC__TEMPLATE_BOOL; break;
-    case 8: case 9: is = kind == SPECDEC__TEMPLATE_BOOL && value->number == (i == 8); break;
-    case 10: is = kind == SPECDEC__TEMPLATE_BOOL; break;
-    default: return specdec__template_fail(t, "it makes a test that is not known", name);
-    }
-    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, is != negated);
-}
-
-/* A list of items. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_list(specdec__template *t,
-                                                                        const specdec__template_arguments *items)
-{
-    const size_t count = (size_t)items->count;
-    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, count * sizeof *out);
-
-    if (out && count)
-        memcpy(out, items->value, count * sizeof *out);
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? count : 0);
-}
-
-/* The value of a message's member as its method get has it. */
-static specdec__template_value specdec__template_member(specdec__template *t, const specdec__template_value *message,
-                                                        const specdec__template_arguments *arguments)
-{
-    const specdec__template_value value = specdec__template_get(t, message, arguments->value);
-
-    if (value.kind != SPECDEC__TEMPLATE_UNDEFINED)
-        return value;
-    return arguments->count > 1 ? arguments->value[1] : specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
-}
-
-/* What stands behind an opening bracket, and what comes of it: kind '[' a list, '(' a function of this name, else a
-   method or filter on a value, which may have no arguments. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_apply_to(specdec__template *t, int kind,
-                                                                            specdec__bytes name,
-                                                                            const specdec__template_value *value,
-                                                                            int has_arguments)
-{
-    specdec__template_arguments arguments;
-    specdec__template_value out = specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    const int before = t->arguments;
-
-    arguments.value = t->argument;
-    arguments.name = t->argument_name;
-    arguments.count = 0;
-    if (has_arguments && specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
-        specdec__template_read_arguments(t, kind == '[' ? "]" : ")", &arguments);
-    if (t->skip || t->failed)
-        ;
-    else if (kind == '[')
-        out = specdec__template_list(t, &arguments);
-    else if (kind == '(')
-        out = specdec__template_function(t, name, &arguments);
-    else if (value->kind == SPECDEC__TEMPLATE_MESSAGE && specdec__bytes_are(name, "get") && arguments.count)
-        out = specdec__template_member(t, value, &arguments);
-    else
-        out = specdec__template_apply(t, name, *value, &arguments);
-    t->depth -= has_arguments ? SPECDEC__TEMPLATE_BRACKET : 0;
-    t->arguments = before;
-    return out;
-}
-
-/* A name: a constant, a function or a variable. The date is none: what it changes no format can hold. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_named(specdec__template *t, specdec__bytes name)
-{
-    static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
-    const specdec__template_variable *variable;
-    size_t i;
-
-    for (i = 0; i < SPECDEC__COUNT(constants); i++)
-        if (specdec__bytes_are(name, constants[i]))
-            return specdec__template_number(i < 4 ? SPECDEC__TEMPLATE_BOOL : SPECDEC__TEMPLATE_NONE, i < 2);
-    if (specdec__bytes_are(name, "strftime_now"))
-        specdec__template_fail(t, "it asks for the date", name);
-    if (specdec__template_accept(t, "("))
-        return specdec__template_apply_to(t, '(', name, NULL, 1);
-    variable = specdec__template_find(t, name, 0);
-    return variable ? variable->value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-}
-
-/* What an expression is made of, without what stands behind it. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_primary(specdec__template *t)
-{
-    const int c = specdec__template_next(t);
-    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_INTEGER, 0);
-    specdec__bytes name;
-
-    if (c == '"' || c == '\'') {
-        value = specdec__template_quoted(t);
-        while (!t->failed && (specdec__template_next(t) == '"' || t->text.data[t->at] == '\'')) {
-            specdec__template_value more = specdec__template_quoted(t);
-
-            value = t->skip ? more : specdec__template_join(t, value, more);
-        }
-        return value;
-    }
-    if (c >= '0' && c <= '9') {
-        for (; t->at < t->end && t->text.data[t->at] >= '0' && t->text.data[t->at] <= '9'; t->at++)
-            value.number = value.number < INT32_MAX ? value.number * 10 + (t->text.data[t->at] - '0') : value.number;
-        return value;
-    }
-    if (specdec__template_accept(t, "["))
-        return specdec__template_apply_to(t, '[', specdec__template_bytes(NULL, 0), NULL, 1);
-    if (specdec__template_accept(t, "(")) {
-        if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
-            value = specdec__template_expression(t);
-        t->depth -= SPECDEC__TEMPLATE_BRACKET;
-        if (!t->failed && !specdec__template_accept(t, ")"))
-            specdec__template_garbled(t);
-        return value;
-    }
-    name = specdec__template_name(t);
-    if (!name.size) {
-        specdec__template_garbled(t);
-        return value;
-    }
-    return specdec__template_named(t, name);
-}
-
-/* An operand with its attributes, items, calls, filters and tests. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_operand(specdec__template *t)
-{
-    const int minus = specdec__template_accept(t, "-");
-    specdec__template_value value = specdec__template_primary(t), key;
-    specdec__bytes name;
-    int dot;
-
-    specdec__template_step(t, 0);
-    while (!t->failed) {
-        if ((dot = specdec__template_accept(t, ".")) || specdec__template_accept(t, "|")) {
-            const int called = (name = specdec__template_name(t)).size && specdec__template_accept(t, "(");
-
-            key = specdec__template_of(SPECDEC__TEMPLATE_STRING, name.data, name.size);
-            value = called || !dot ? specdec__template_apply_to(t, '.', name, &value, called)
-                                   : specdec__template_get(t, &value, &key);
-        } else if (specdec__template_accept(t, "[")) {
-            if (specdec__template_deeper(t, SPECDEC__TEMPLATE_BRACKET))
-                value = specdec__template_item(t, &value);
-            t->depth -= SPECDEC__TEMPLATE_BRACKET;
-        } else if (specdec__template_accept(t, "is")) {
-            value = specdec__template_test(t, &value);
-        } else {
-            break;
-        }
-    }
-    if (minus)
-        value.number = -value.number;
-    return value;
-}
-
-/* Is a value in a list, a string in a string, or the name of what a message has? */
-static SPECDEC__NOINLINE int specdec__template_within(specdec__template *t, const specdec__template_value *what,
-                                                      const specdec__template_value *in)
-{
-    const specdec__template_value *items = (const specdec__template_value *)in->at;
-    size_t i;
-
-    specdec__template_step(t, in->size * (what->size + 1));
-    if (in->kind == SPECDEC__TEMPLATE_STRING && what->kind == SPECDEC__TEMPLATE_STRING)
-        return !what->size || specdec__template_search(in, 0, what) < in->size;
-    if (in->kind == SPECDEC__TEMPLATE_MESSAGE)
-        return specdec__template_is(what, "role") || specdec__template_is(what, "content");
-    if (in->kind != SPECDEC__TEMPLATE_LIST)
-        specdec__template_fail(t, "it looks into what is no list", specdec__template_bytes(NULL, 0));
-    else
-        for (i = 0; i < in->size; i++)
-            if (specdec__template_equal(what, &items[i]))
-                return 1;
-    return 0;
-}
-
-/* Two operands and what stands between them: the number of a comparison or sum below. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_combine(specdec__template *t, int i,
-                                                                           specdec__template_value a,
-                                                                           specdec__template_value b)
-{
-    const int numbers = a.kind >= SPECDEC__TEMPLATE_BOOL && a.kind <= SPECDEC__TEMPLATE_INTEGER &&
-                        b.kind >= SPECDEC__TEMPLATE_BOOL && b.kind <= SPECDEC__TEMPLATE_INTEGER;
-    specdec__template_value *out;
-    int64_t x = a.number, y = b.number;
-
-    if (t->skip || t->failed)
-        return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    if (i < 4)
-        return specdec__template_number(SPECDEC__TEMPLATE_BOOL, (i < 2 ? specdec__template_equal(&a, &b)
-                                                                       : specdec__template_within(t, &a, &b)) ==
-                                                                    (i % 2 == 0));
-    if (i == 8 && a.kind == SPECDEC__TEMPLATE_LIST && b.kind == SPECDEC__TEMPLATE_LIST) {
-        out = (specdec__template_value *)specdec__template_take(t, (a.size + b.size) * sizeof *out);
-        if (out && a.size)
-            memcpy(out, a.at, a.size * sizeof *out);
-        if (out && b.size)
-            memcpy(out + a.size, b.at, b.size * sizeof *out);
-        return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, out ? a.size + b.size : 0);
-    }
-    if (i == 8 && a.kind == SPECDEC__TEMPLATE_STRING && b.kind == SPECDEC__TEMPLATE_STRING)
-        return specdec__template_join(t, a, b);
-    if (i == 10)
-        return specdec__template_join(t, a, b);
-    if (!numbers || x > INT32_MAX || x < -INT32_MAX || y > INT32_MAX || y < -INT32_MAX || (i > 11 && !y))
-        return specdec__template_fail(t, "it computes with what is no number", specdec__template_bytes(NULL, 0));
-    switch (i) {
-    case 4: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x <= y);
-    case 5: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x >= y);
-    case 6: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x < y);
-    case 7: return specdec__template_number(SPECDEC__TEMPLATE_BOOL, x > y);
-    case 8: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x + y);
-    case 9: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x - y);
-    case 11: return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x * y);
-    }
-    x %= y; /* as Python has it: the sign of y */
-    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, x && (x < 0) != (y < 0) ? x + y : x);
-}
-
-/* The operator that stands here, of this level or one that binds closer; -1: none. Levels: 0 or, 1 and, 3 comparisons,
-   4 sums, 5 strings that are joined, 6 products. */
-static int specdec__template_operator(specdec__template *t, int level, int *own)
-{
-    static const char *const operators[] = {"==", "!=", "in", "not in", "<=", ">=", "<", ">",
-                                            "+",  "-",  "~",  "*",      "%",  "or", "and"};
-    static const unsigned char levels[] = {3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 5, 6, 6, 0, 1};
-    size_t i;
-
-    for (i = 0; i < SPECDEC__COUNT(operators); i++)
-        if (levels[i] >= level && specdec__template_accept(t, operators[i])) {
-            *own = levels[i];
-            return (int)i;
-        }
-    return -1;
-}
-
-/* Operands and the operators between them, of this level and those that bind closer. */
-static specdec__template_value specdec__template_binary(specdec__template *t, int level)
-{
-    specdec__template_value value, other;
-    int i, own = 0, decided;
-
-    if (specdec__template_accept(t, "not")) {
-        value = specdec__template_deeper(t, 1) ? specdec__template_binary(t, 3)
-                                               : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-        t->depth--;
-        value = specdec__template_number(SPECDEC__TEMPLATE_BOOL, !specdec__template_truth(&value));
     } else {
-        value = specdec__template_operand(t);
+        specdec__template_put(t, at, size);
     }
-    while (!t->failed && (i = specdec__template_operator(t, level, &own)) >= 0) {
-        decided = own < 2 && specdec__template_truth(&value) == !own;
-        t->skip += decided;
-        other = specdec__template_deeper(t, 1) ? specdec__template_binary(t, own + 1) : value;
-        t->depth--;
-        t->skip -= decided;
-        value = decided ? value : own < 2 ? other : specdec__template_combine(t, i, value, other);
-    }
-    return value;
 }
 
-/* An expression; "a if b else c" reads b first, as a may have no value without it. */
-static specdec__template_value specdec__template_expression(specdec__template *t)
+/* A string with quotes and escapes; all between the quotes has the marks of what it stands for. */
+static void specdec__template_quote(specdec__template *t, const specdec__template_form *form,
+                                    const specdec__template_value *string)
 {
-    const size_t at = t->at;
-    specdec__template_value value, wanted;
-    size_t after;
+    const char *text = specdec__template_text(string);
+    const size_t place = specdec__template_place(t, text);
+    const int quote = form->json || (string->size && memchr(text, '\'', string->size) &&
+                                     !memchr(text, '"', string->size)) ? '"' : '\'';
+    const char mark = (char)quote;
+    size_t at, size, plain, from, i;
 
-    t->skip++;
-    specdec__template_binary(t, 0);
-    specdec__template_step(t, t->at - at);
-    t->skip--;
-    if (!specdec__template_accept(t, "if")) {
-        if (t->skip)
-            return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-        t->at = at;
-        return specdec__template_binary(t, 0);
+    specdec__template_put(t, &mark, 1);
+    for (at = 0; at < string->size && !t->failed; at += size) {
+        for (plain = at; plain < string->size; plain++) {
+            const int c = (unsigned char)text[plain];
+
+            if (c < 32 || c > 126 || c == '\\' || c == '"' || c == '\'')
+                break;
+        }
+        size = plain - at;
+        if (size) {
+            specdec__template_put(t, text + at, size);
+            continue;
+        }
+        size = specdec__template_character(text, string->size, at);
+        from = t->used;
+        specdec__template_put_quoted(t, form, text + at, size,
+                                     specdec__template_code_at(text, string->size, at), quote);
+        for (i = from; i < t->used && place != SIZE_MAX; i++)
+            specdec__template_set_bit(t->marks, i, specdec__template_bit(t->marks, place + at));
     }
-    wanted = specdec__template_binary(t, 0);
-    after = t->at;
-    t->at = at;
-    t->skip += !specdec__template_truth(&wanted);
-    value = specdec__template_binary(t, 0);
-    t->skip -= !specdec__template_truth(&wanted);
-    t->at = after;
-    if (!specdec__template_accept(t, "else"))
-        return specdec__template_truth(&wanted) ? value : specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
-    t->skip += specdec__template_truth(&wanted);
-    specdec__template_next(t);
-    if (specdec__template_truth(&wanted))
-        specdec__template_expression(t);
-    else
-        value = specdec__template_expression(t);
-    t->skip -= specdec__template_truth(&wanted);
-    return value;
+    specdec__template_put(t, &mark, 1);
 }
 
-/* ---- Text and tags. */
+/* ---- Doubles: the fewest digits that no other double is nearer to. */
 
-static void specdec__template_write(specdec__template *t, const void *text, size_t size)
+enum { SPECDEC__TEMPLATE_WORDS = 90, SPECDEC__TEMPLATE_DIGITS = 9 * SPECDEC__TEMPLATE_WORDS };
+
+/* mantissa * 2^exponent, as a decimal number of SPECDEC__TEMPLATE_DIGITS digits, exactly; where the exponent is
+   negative, times 10^-exponent. */
+static void specdec__template_expand(uint64_t mantissa, int exponent, char *digits)
 {
-    if (size > sizeof t->output - t->written) {
-        specdec__template_fail(t, "it writes too much", specdec__template_bytes(NULL, 0));
+    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* each 9 digits, the lowest first */
+    const uint32_t factor = exponent < 0 ? 5 : 2;
+    int left = exponent < 0 ? -exponent : exponent, i, k;
+
+    memset(word, 0, sizeof word);
+    for (i = 0; mantissa; i++, mantissa /= 1000000000u)
+        word[i] = (uint32_t)(mantissa % 1000000000u);
+    while (left > 0) {
+        uint64_t carry = 0;
+        uint32_t by = 1;
+
+        for (k = 0; k < 8 && left > 0; k++, left--)
+            by *= factor;
+        for (i = 0; i < SPECDEC__TEMPLATE_WORDS; i++) {
+            carry += (uint64_t)word[i] * by;
+            word[i] = (uint32_t)(carry % 1000000000u);
+            carry /= 1000000000u;
+        }
+    }
+    for (i = 0; i < SPECDEC__TEMPLATE_WORDS; i++)
+        for (k = 0; k < 9; k++, word[i] /= 10)
+            digits[SPECDEC__TEMPLATE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
+}
+
+/* Rounds the digits of a number from `first` on to so many, half to even. Those behind become 0; a carry may go in
+   front of them. first > 0. */
+static void specdec__template_round_digits(const char *digits, int first, int count, char *out)
+{
+    int end = first + count, i, up;
+
+    memcpy(out, digits, SPECDEC__TEMPLATE_DIGITS);
+    if (end >= SPECDEC__TEMPLATE_DIGITS)
+        return;
+    up = digits[end] > '5' || (digits[end] == '5' && (digits[end - 1] - '0') % 2);
+    for (i = end + 1; !up && digits[end] == '5' && i < SPECDEC__TEMPLATE_DIGITS; i++)
+        up = digits[i] != '0';
+    memset(out + end, '0', (size_t)(SPECDEC__TEMPLATE_DIGITS - end));
+    for (i = end - 1; up && i >= 0; i--) {
+        up = out[i] == '9';
+        out[i] = (char)(up ? '0' : out[i] + 1);
+    }
+}
+
+/* The shortest digits of a finite double above 0, in out[18], and *point: the number is 0.DIGITS * 10^point. Returns
+   how many. room[4 * SPECDEC__TEMPLATE_DIGITS]. */
+static int specdec__template_shortest(double number, char *room, char *out, int *point)
+{
+    char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DIGITS,
+                *const high = exact + SPECDEC__TEMPLATE_DIGITS;
+    char *const rounded = high + SPECDEC__TEMPLATE_DIGITS;
+    uint64_t bits, mantissa;
+    int exponent, first = 0, count = 0, fits = 0, bound;
+
+    memcpy(&bits, &number, sizeof bits);
+    mantissa = bits & ((1ull << 52) - 1);
+    exponent = (int)(bits >> 52 & 2047);
+    bound = !mantissa && exponent > 1; /* the double below is half as far */
+    mantissa |= exponent ? 1ull << 52 : 0;
+    exponent = (exponent ? exponent : 1) - 1075 - 2;
+    specdec__template_expand(4 * mantissa - (bound ? 1 : 2), exponent, low);
+    specdec__template_expand(4 * mantissa, exponent, exact);
+    specdec__template_expand(4 * mantissa + 2, exponent, high);
+    while (exact[first] == '0')
+        first++;
+    while (!fits && count < 17) {
+        specdec__template_round_digits(exact, first, ++count, rounded);
+        fits = memcmp(rounded, low, SPECDEC__TEMPLATE_DIGITS) + (mantissa % 2 == 0) > 0 &&
+               memcmp(high, rounded, SPECDEC__TEMPLATE_DIGITS) + (mantissa % 2 == 0) > 0;
+    }
+    first -= rounded[first - 1] != '0';
+    *point = SPECDEC__TEMPLATE_DIGITS - first - (exponent < 0 ? -exponent : 0);
+    memcpy(out, rounded + first, (size_t)count);
+    while (count > 1 && out[count - 1] == '0')
+        count--;
+    return count;
+}
+
+static void specdec__template_put_double(specdec__template *t, double number, int json)
+{
+    char digits[18], exponent[2];
+    char *room;
+    const size_t used = t->used;
+    int count, point, i;
+
+    if (number - number != 0) { /* no number, or infinite */
+        specdec__template_put_text(t, number != number ? (json ? "NaN" : "nan")
+                                      : number > 0     ? (json ? "Infinity" : "inf")
+                                                       : (json ? "-Infinity" : "-inf"));
         return;
     }
-    if (size)
-        memcpy(t->output + t->written, text, size);
-    t->written += size;
+    room = (char *)specdec__template_take(t, 4, SPECDEC__TEMPLATE_DIGITS);
+    specdec__template_step(t, 8192);
+    t->used = used;
+    if (!room)
+        return;
+    digits[0] = '0';
+    count = point = 1;
+    if (number < 0 || number > 0)
+        count = specdec__template_shortest(number < 0 ? -number : number, room, digits, &point);
+    if (number < 0 || (!(number > 0) && 1 / number < 0))
+        specdec__template_put_text(t, "-");
+    if (point > 16 || point < -3) {
+        specdec__template_put(t, digits, 1);
+        specdec__template_put_text(t, count > 1 ? "." : "");
+        specdec__template_put(t, digits + 1, (size_t)count - 1);
+        specdec__template_put_text(t, point > 0 ? "e+" : "e-");
+        point = point > 0 ? point - 1 : 1 - point;
+        exponent[0] = (char)('0' + point / 10 % 10);
+        exponent[1] = (char)('0' + point % 10);
+        if (point > 99)
+            specdec__template_put_integer(t, point / 100);
+        specdec__template_put(t, exponent, 2);
+        return;
+    }
+    if (point <= 0)
+        specdec__template_put_text(t, "0.");
+    for (i = point; i < 0; i++)
+        specdec__template_put_text(t, "0");
+    for (i = 0; i < count || i <= point; i++) {
+        if (i == point && point > 0)
+            specdec__template_put_text(t, ".");
+        specdec__template_put(t, i < count ? digits + i : "0", 1);
+    }
 }
 
-/* Finds the end of a tag whose text begins at `at`: outside strings and brackets. */
-static void specdec__template_bound(specdec__template *t, unsigned char kind)
+/* ---- Lists and dicts. */
+
+/* A list or dict that is being written. */
+typedef struct specdec__template_level {
+    specdec__template_value value;
+    const specdec__template_value *name; /* of the member that was written last */
+    uint32_t at;
+} specdec__template_level;
+
+/* Bytes that the template or its filters write, so often. */
+static void specdec__template_put_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
-    const unsigned char *text = t->text.data;
-    size_t i;
+    while (times-- > 0 && string->size && !t->failed)
+        specdec__template_put(t, string->of.at, string->size);
+}
+
+static void specdec__template_new_line(specdec__template *t, const specdec__template_form *form, int level)
+{
+    const specdec__template_value space = specdec__template_string(" ");
+
+    if (!form->json || (form->indent < 0 && !form->tab.size))
+        return;
+    specdec__template_put_text(t, "\n");
+    if (form->tab.size)
+        specdec__template_put_times(t, &form->tab, level);
+    else
+        specdec__template_put_times(t, &space, (int64_t)form->indent * level);
+}
+
+/* What stands around a list or dict: index 0 before it, 1 behind it. */
+static const char *specdec__template_bracket(const specdec__template_form *form, const specdec__template_value *value,
+                                             int index)
+{
+    switch (value->kind) {
+    case SPECDEC__TEMPLATE_DICT: return index ? "}" : "{";
+    case SPECDEC__TEMPLATE_VIEW:
+        return index ? "])" : value->spare == 0 ? "dict_keys([" : value->spare == 1 ? "dict_values([" : "dict_items([";
+    case SPECDEC__TEMPLATE_TUPLE:
+        if (!form->json)
+            return index ? (value->size == 1 ? ",)" : ")") : "(";
+        break;
+    default: break;
+    }
+    return index ? "]" : "[";
+}
+
+/* The member of a dict that is written next: in its order, or of those behind `before` the one with the least name. */
+static const specdec__template_value *specdec__template_next_member(specdec__template *t,
+                                                                    const specdec__template_form *form,
+                                                                    const specdec__template_level *level,
+                                                                    const specdec__template_value *before)
+{
+    const specdec__template_value *items = specdec__template_items(&level->value), *best = NULL;
+    uint32_t i;
+
+    if (!form->sort)
+        return items + 2 * (size_t)level->at;
+    for (i = 0; i < level->value.size && !t->failed; i++)
+        if ((!before || specdec__template_order(t, items + 2 * (size_t)i, before, 2) > 0) &&
+            (!best || specdec__template_order(t, items + 2 * (size_t)i, best, 2) < 0))
+            best = items + 2 * (size_t)i;
+    return best ? best : items;
+}
+
+/* A value that has no others in it; name: as the name of a member, in JSON always a string. */
+static void specdec__template_put_plain(specdec__template *t, const specdec__template_value *value,
+                                        const specdec__template_form *form, int name)
+{
+    const char *quote = form->json && name && value->kind != SPECDEC__TEMPLATE_STRING ? "\"" : "";
+
+    specdec__template_put_text(t, quote);
+    switch (value->kind) {
+    case SPECDEC__TEMPLATE_NONE: specdec__template_put_text(t, form->json ? "null" : "None"); break;
+    case SPECDEC__TEMPLATE_BOOL:
+        specdec__template_put_text(t, value->of.integer ? (form->json ? "true" : "True")
+                                                        : (form->json ? "false" : "False"));
+        break;
+    case SPECDEC__TEMPLATE_INTEGER: specdec__template_put_integer(t, value->of.integer); break;
+    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_put_double(t, value->of.real, form->json); break;
+    case SPECDEC__TEMPLATE_STRING: specdec__template_quote(t, form, value); break;
+    default:
+        if (form->json || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
+            specdec__template_refuse(t, form->json ? "it writes as JSON what is none" : "it writes what has no text");
+        else
+            specdec__template_put_text(t, "Undefined");
+        break;
+    }
+    specdec__template_put_text(t, quote);
+}
+
+static int specdec__template_nests(const specdec__template_value *value, const specdec__template_form *form)
+{
+    return (value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_TUPLE) ||
+           value->kind == SPECDEC__TEMPLATE_DICT || (value->kind == SPECDEC__TEMPLATE_VIEW && !form->json);
+}
+
+/* Puts any value, as repr or as JSON. */
+static SPECDEC__NOINLINE void specdec__template_put_value(specdec__template *t, const specdec__template_value *value,
+                                                          const specdec__template_form *form)
+{
+    specdec__template_level level[SPECDEC__TEMPLATE_NESTED];
     int depth = 0;
-    unsigned char quote = 0, c;
 
-    for (i = t->at; i + 1 < t->text.size; i++) {
-        c = text[i];
-        if (kind != '#' && quote) {
-            i += c == '\\';
-            quote = c == quote ? 0 : quote;
-        } else if (depth <= 0 && c == (kind == '{' ? '}' : kind) && text[i + 1] == '}') {
+    for (;;) {
+        if (!specdec__template_nests(value, form)) {
+            specdec__template_put_plain(t, value, form, 0);
+        } else if (depth == SPECDEC__TEMPLATE_NESTED) {
+            specdec__template_refuse(t, "it writes what is too deep");
+        } else {
+            level[depth].value = *value;
+            level[depth++].at = 0;
+            specdec__template_put_text(t, specdec__template_bracket(form, value, 0));
+        }
+        while (depth && level[depth - 1].at == level[depth - 1].value.size && !t->failed) {
+            if (level[--depth].at)
+                specdec__template_new_line(t, form, depth);
+            specdec__template_put_text(t, specdec__template_bracket(form, &level[depth].value, 1));
+        }
+        if (!depth || t->failed)
+            return;
+        if (level[depth - 1].at)
+            specdec__template_put(t, form->item.of.at, form->item.size);
+        specdec__template_new_line(t, form, depth);
+        value = specdec__template_items(&level[depth - 1].value);
+        if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
+            value = specdec__template_next_member(t, form, &level[depth - 1],
+                                                  level[depth - 1].at ? level[depth - 1].name : NULL);
+            level[depth - 1].name = value;
+            specdec__template_put_plain(t, value, form, 1);
+            specdec__template_put(t, form->name.of.at, form->name.size);
+            value++;
+        } else {
+            value += level[depth - 1].at;
+        }
+        level[depth - 1].at++;
+    }
+}
+
+/* A value as a string, as Python's str has it. */
+static specdec__template_value specdec__template_str(specdec__template *t, const specdec__template_value *value)
+{
+    const specdec__template_form form = specdec__template_form_of(0);
+    const size_t from = t->used;
+
+    if (value->kind == SPECDEC__TEMPLATE_STRING)
+        return *value;
+    if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_string("");
+    specdec__template_put_value(t, value, &form);
+    return specdec__template_built(t, from);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/template_method: attributes and items of values, and the methods of strings, lists and dicts, as Python has
+ *     them.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* An argument by place or by name; NULL: it was not given. */
+static const specdec__template_value *specdec__template_argument(const specdec__template_call *call, int index,
+                                                                 const char *name)
+{
+    int i;
+
+    if (index >= 0 && index < call->count)
+        return &call->value[index];
+    for (i = 0; name && i < call->names; i++)
+        if (call->named[2 * i].size == strlen(name) &&
+            memcmp(call->named[2 * i].of.at, name, call->named[2 * i].size) == 0)
+            return &call->named[2 * i + 1];
+    return NULL;
+}
+
+/* An argument that is true or false; otherwise what it is when it is not given. */
+static int specdec__template_flag(const specdec__template_call *call, int index, const char *name, int otherwise)
+{
+    const specdec__template_value *value = specdec__template_argument(call, index, name);
+
+    return value ? specdec__template_truth(value) : otherwise;
+}
+
+/* An argument that is an integer. */
+static int64_t specdec__template_count(specdec__template *t, const specdec__template_call *call, int index,
+                                       const char *name, int64_t otherwise)
+{
+    const specdec__template_value *value = specdec__template_argument(call, index, name);
+
+    if (!value || value->kind == SPECDEC__TEMPLATE_NONE)
+        return otherwise;
+    if (value->kind != SPECDEC__TEMPLATE_INTEGER && value->kind != SPECDEC__TEMPLATE_BOOL)
+        specdec__template_refuse(t, "an argument is no integer");
+    return value->of.integer;
+}
+
+/* An argument that is a string; size 0, and none is NULL, when it was not given. */
+static specdec__template_value specdec__template_words(specdec__template *t, const specdec__template_call *call,
+                                                       int index, const char *name, const char *otherwise)
+{
+    const specdec__template_value *value = specdec__template_argument(call, index, name);
+
+    if (!value || (!otherwise && value->kind == SPECDEC__TEMPLATE_NONE))
+        return otherwise ? specdec__template_string(otherwise) : specdec__template_none();
+    if (value->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_refuse(t, "an argument is no string");
+    return *value;
+}
+
+/* A list that is filled value by value; room for `most` is taken at once. */
+static specdec__template_value *specdec__template_new_list(specdec__template *t, size_t most)
+{
+    return (specdec__template_value *)specdec__template_take(t, most, sizeof(specdec__template_value));
+}
+
+static specdec__template_value specdec__template_listing(const specdec__template_value *items, size_t count)
+{
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
+}
+
+/* What a loop over a value goes through: as a list. The run ends where it cannot be gone through. */
+static specdec__template_value specdec__template_iterate(specdec__template *t, const specdec__template_value *value)
+{
+    specdec__template_value *out;
+    size_t at, next, count = 0;
+
+    if (specdec__template_listed(value))
+        return specdec__template_listing(specdec__template_items(value), value->size);
+    if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_listing(NULL, 0);
+    if (value->kind == SPECDEC__TEMPLATE_DICT) {
+        out = specdec__template_new_list(t, value->size);
+        for (; out && count < value->size; count++)
+            out[count] = specdec__template_items(value)[2 * count];
+        return specdec__template_listing(out, count);
+    }
+    if (value->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_refuse(t, "it goes through what is no list");
+    out = specdec__template_new_list(t, specdec__template_length(value));
+    for (at = 0; out && at < value->size; at = next) {
+        next = at + specdec__template_character(specdec__template_text(value), value->size, at);
+        out[count++] = specdec__template_part(value, at, next);
+    }
+    return specdec__template_listing(out, count);
+}
+
+/* ---- Strings. */
+
+/* Upper and lower case of a character, as far as scripts in use pair them one to one. */
+static uint32_t specdec__template_upper(uint32_t c)
+{
+    if (c < 128)
+        return c >= 'a' && c <= 'z' ? c - 32 : c;
+    if ((c >= 0xe0 && c <= 0xfe && c != 0xf7) || (c >= 0x3b1 && c <= 0x3c9 && c != 0x3c2) || (c >= 0x430 && c <= 0x44f))
+        return c - 32;
+    if (c == 0xff)
+        return 0x178;
+    if (c == 0x3c2)
+        return 0x3a3;
+    if (c >= 0x450 && c <= 0x45f)
+        return c - 80;
+    if ((c >= 0x100 && c <= 0x137 && c != 0x131) || (c >= 0x14a && c <= 0x177) || (c >= 0x460 && c <= 0x481) ||
+        (c >= 0x48a && c <= 0x4bf) || (c >= 0x4d0 && c <= 0x52f) || (c >= 0x1e00 && c <= 0x1e95) ||
+        (c >= 0x1ea0 && c <= 0x1eff))
+        return c & ~1u;
+    if ((c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17e))
+        return c % 2 ? c : c - 1;
+    if (c >= 0x561 && c <= 0x586)
+        return c - 48;
+    return c == 0x131 ? 'I' : c == 0x3ac ? 0x386 : c >= 0x3ad && c <= 0x3af ? c - 37 : c == 0x3cc ? 0x38c : c;
+}
+
+static uint32_t specdec__template_lower(uint32_t c)
+{
+    if (c < 128)
+        return c >= 'A' && c <= 'Z' ? c + 32 : c;
+    if ((c >= 0xc0 && c <= 0xde && c != 0xd7) || (c >= 0x391 && c <= 0x3a9 && c != 0x3a2) || (c >= 0x410 && c <= 0x42f))
+        return c + 32;
+    if (c == 0x178)
+        return 0xff;
+    if (c >= 0x400 && c <= 0x40f)
+        return c + 80;
+    if (c >= 0x531 && c <= 0x556)
+        return c + 48;
+    if (c == 0x386 || c == 0x38c)
+        return c == 0x386 ? 0x3ac : 0x3cc;
+    if (c >= 0x388 && c <= 0x38a)
+        return c + 37;
+    if (specdec__template_upper(c + 1) == c && specdec__template_upper(c) == c)
+        return c + 1;
+    return c;
+}
+
+static int specdec__template_is_letter(uint32_t c)
+{
+    const int kind = specdec__text_class_facts[specdec__text_class(c)].kind;
+
+    return kind == SPECDEC__TEXT_LETTER;
+}
+
+enum {
+    SPECDEC__TEMPLATE_TO_LOWER, SPECDEC__TEMPLATE_TO_UPPER, SPECDEC__TEMPLATE_TO_CAPITAL, SPECDEC__TEMPLATE_TO_TITLE,
+    SPECDEC__TEMPLATE_TO_WORDS, /* as the filter `title` */
+    SPECDEC__TEMPLATE_TO_SWAPPED
+};
+
+/* A string in another case. */
+static specdec__template_value specdec__template_cased(specdec__template *t, const specdec__template_value *self,
+                                                       int to)
+{
+    const char *text = specdec__template_text(self);
+    const size_t from = t->used;
+    specdec__template_value cased_string;
+    size_t at, size;
+    int first = 1;
+    unsigned char bytes[4];
+
+    for (at = 0; at < self->size && !t->failed; at += size) {
+        const uint32_t code = specdec__template_code_at(text, self->size, at);
+        const size_t place = specdec__template_place(t, text + at);
+        const int up = to == SPECDEC__TEMPLATE_TO_UPPER || (first && to >= SPECDEC__TEMPLATE_TO_CAPITAL);
+        uint32_t cased = up ? specdec__template_upper(code) : specdec__template_lower(code);
+
+        size = specdec__template_character(text, self->size, at);
+        if (to == SPECDEC__TEMPLATE_TO_SWAPPED)
+            cased = specdec__template_upper(code) != code ? specdec__template_upper(code)
+                                                          : specdec__template_lower(code);
+        if (code == 0xdf && up)
+            specdec__template_put_marked(t, to == SPECDEC__TEMPLATE_TO_UPPER ? "SS" : "Ss", 2,
+                                         place != SIZE_MAX && specdec__template_bit(t->marks, place));
+        else if (cased == code)
+            specdec__template_put(t, text + at, size);
+        else
+            specdec__template_put_marked(t, bytes, specdec__json_encode(cased, bytes),
+                                         place != SIZE_MAX && specdec__template_bit(t->marks, place));
+        first = to == SPECDEC__TEMPLATE_TO_TITLE ? !specdec__template_is_letter(code)
+                : to == SPECDEC__TEMPLATE_TO_WORDS
+                    ? specdec__template_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code))
+                    : 0;
+    }
+    cased_string = specdec__template_built(t, from);
+    cased_string.safe = self->safe;
+    return cased_string;
+}
+
+/* Is the character at a place of a string among those to strip: of chars, or (none) white space? */
+static int specdec__template_strips(const specdec__template_value *self, size_t at, size_t size,
+                                    const specdec__template_value *chars)
+{
+    const char *text = specdec__template_text(self) + at;
+    specdec__template_value character = specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size);
+
+    if (chars->kind == SPECDEC__TEMPLATE_STRING)
+        return specdec__template_search(chars, 0, &character) <= chars->size;
+    return specdec__template_is_space(specdec__template_code_at(text, size, 0));
+}
+
+/* A string without some characters at its ends (1: the left, 2: the right). */
+static specdec__template_value specdec__template_strip(specdec__template *t, const specdec__template_value *self,
+                                                       const specdec__template_value *chars, int ends)
+{
+    const char *text = specdec__template_text(self);
+    size_t from = 0, to = self->size, at;
+
+    while (ends & 1 && from < to) {
+        const size_t size = specdec__template_character(text, self->size, from);
+
+        if (!specdec__template_strips(self, from, size, chars))
             break;
-        } else if (kind != '#') {
-            quote = c == '"' || c == '\'' ? c : 0;
-            depth += c == '(' || c == '[' || c == '{' ? 1 : c == ')' || c == ']' || c == '}' ? -1 : 0;
-        }
+        from += size;
     }
-    if (i + 1 >= t->text.size) {
-        specdec__template_fail(t, "a tag has no end", specdec__template_bytes(NULL, 0));
-        i = t->text.size;
-    }
-    t->end = i > t->at && (text[i - 1] == '-' || text[i - 1] == '+') ? i - 1 : i;
-}
-
-/* Leaves the tag that ends at t->end: its text begins behind it, and some white space goes. */
-static void specdec__template_close(specdec__template *t)
-{
-    const unsigned char *text = t->text.data + t->end;
-    const size_t left = t->text.size - t->end;
-    const int marked = left && (text[0] == '-' || text[0] == '+');
-
-    t->strip = left && text[0] == '-' ? 2 : left > (size_t)marked && !marked && text[marked] != '}' ? 1 : 0;
-    t->after = t->end + (left < (size_t)marked + 2 ? left : (size_t)marked + 2);
-}
-
-/* Goes on to the next tag that is no comment, and writes the text before it (write = 0: does not). Returns its kind,
-   '{' or '%', 0: the template ends. t->at to t->end is what stands in it. */
-static int specdec__template_tag(specdec__template *t, int write)
-{
-    const unsigned char *text = t->text.data;
-
-    while (!t->failed) {
-        size_t from = t->after, to, tag, start;
-        int kind, dash, lines;
-
-        if (t->strip == 2) {
-            while (from < t->text.size && memchr(" \t\r\n\v\f", text[from], 6))
-                from++;
-        } else if (t->strip) {
-            from += from < t->text.size && text[from] == '\n';
-        }
-        t->line = from > t->after ? text[from - 1] == '\n' : t->after == 0;
-        for (tag = from; tag + 1 < t->text.size; tag++)
-            if (text[tag] == '{' && (text[tag + 1] == '{' || text[tag + 1] == '%' || text[tag + 1] == '#'))
-                break;
-        kind = tag + 1 < t->text.size ? text[tag + 1] : 0;
-        to = kind ? tag : t->text.size;
-        dash = kind && tag + 2 < t->text.size ? text[tag + 2] : 0;
-        for (start = to; start > from && (text[start - 1] == ' ' || text[start - 1] == '\t'); start--)
+    while (ends & 2 && from < to) {
+        for (at = to - 1; at > from && to - at < 4 && ((unsigned char)text[at] & 0xc0) == 0x80; at--)
             ;
-        lines = start > from ? text[start - 1] == '\n' : t->line;
-        if (kind && dash == '-')
-            while (to > from && memchr(" \t\r\n\v\f", text[to - 1], 6))
-                to--;
-        else if (kind && kind != '{' && dash != '+' && lines)
-            to = start;
-        if (write)
-            specdec__template_write(t, text + from, to - from);
-        t->after = t->text.size;
-        t->strip = 0;
-        if (!kind)
-            return 0;
-        t->at = tag + 2 + (dash == '-' || dash == '+');
-        specdec__template_bound(t, (unsigned char)kind);
-        specdec__template_close(t);
-        specdec__template_step(t, t->end - t->at + tag - from);
-        if (kind != '#')
-            return kind;
+        if (at + specdec__template_character(text, to, at) != to)
+            at = to - 1;
+        if (!specdec__template_strips(self, at, to - at, chars))
+            break;
+        to = at;
     }
+    specdec__template_step(t, self->size - (to - from));
+    return specdec__template_part(self, from, to);
+}
+
+static specdec__template_value specdec__template_method_strip(specdec__template *t, const specdec__template_value *self,
+                                                              const specdec__template_call *call, int ends)
+{
+    const specdec__template_value chars = specdec__template_words(t, call, 0, "chars", NULL);
+
+    return specdec__template_strip(t, self, &chars, ends);
+}
+
+/* A string in which (at most `count` times, -1: always) one string stands for another. */
+static specdec__template_value specdec__template_replace(specdec__template *t, const specdec__template_value *self,
+                                                         const specdec__template_value *old,
+                                                         const specdec__template_value *by, int64_t count)
+{
+    const size_t from = t->used;
+    size_t at = 0, found, size;
+
+    for (; count != 0 && !t->failed; count--) {
+        found = specdec__template_search(self, at, old);
+        if (found > self->size)
+            break;
+        specdec__template_put(t, specdec__template_text(self) + at, found - at);
+        specdec__template_put(t, by->of.at, by->size);
+        at = found + old->size;
+        if (!old->size) { /* between all characters */
+            if (found == self->size)
+                break;
+            size = specdec__template_character(specdec__template_text(self), self->size, found);
+            specdec__template_put(t, specdec__template_text(self) + found, size);
+            at = found + size;
+        }
+    }
+    if (at < self->size)
+        specdec__template_put(t, specdec__template_text(self) + at, self->size - at);
+    specdec__template_step(t, self->size);
+    return specdec__template_built(t, from);
+}
+
+static specdec__template_value specdec__template_method_replace(specdec__template *t,
+                                                                const specdec__template_value *self,
+                                                                const specdec__template_call *call, int unused)
+{
+    const specdec__template_value old = specdec__template_words(t, call, 0, "old", "");
+    const specdec__template_value by = specdec__template_words(t, call, 1, "new", "");
+
+    (void)unused;
+    if (call->count < 2 && call->names == 0)
+        return specdec__template_refuse(t, "replace needs two strings");
+    return specdec__template_replace(t, self, &old, &by, specdec__template_count(t, call, 2, "count", -1));
+}
+
+/* The last place before `to` at which a string has another one; its size + 1: nowhere. */
+static size_t specdec__template_search_back(const specdec__template_value *in, size_t to,
+                                            const specdec__template_value *what)
+{
+    size_t at;
+
+    for (at = to >= what->size ? to - what->size + 1 : 0; at-- > 0;)
+        if (!what->size || memcmp(specdec__template_text(in) + at, what->of.at, what->size) == 0)
+            return at;
+    return (size_t)in->size + 1;
+}
+
+/* split, rsplit at white space: at most `most` times. */
+static specdec__template_value specdec__template_split_space(specdec__template *t, const specdec__template_value *self,
+                                                             int64_t most, int right)
+{
+    const specdec__template_value none = specdec__template_none();
+    specdec__template_value *out = specdec__template_new_list(t, self->size / 2 + 1);
+    specdec__template_value left = specdec__template_strip(t, self, &none, right ? 2 : 1);
+    size_t count = 0, i;
+
+    for (; out && left.size && !t->failed; count++) {
+        const char *text = specdec__template_text(&left);
+        size_t at = right ? left.size : 0, size = 1;
+
+        if (most-- == 0) {
+            out[count++] = specdec__template_strip(t, &left, &none, right ? 2 : 1);
+            break;
+        }
+        if (right) {
+            while (at > 0 && !specdec__template_is_space((unsigned char)text[at - 1]))
+                at--;
+            out[count] = specdec__template_part(&left, at, left.size);
+            left = specdec__template_part(&left, 0, at);
+        } else {
+            for (; at < left.size; at += size) {
+                size = specdec__template_character(text, left.size, at);
+                if (specdec__template_strips(&left, at, size, &none))
+                    break;
+            }
+            out[count] = specdec__template_part(&left, 0, at);
+            left = specdec__template_part(&left, at, left.size);
+        }
+        left = specdec__template_strip(t, &left, &none, right ? 2 : 1);
+        specdec__template_step(t, out[count].size);
+    }
+    for (i = 0; right && i < count / 2; i++) {
+        const specdec__template_value other = out[i];
+
+        out[i] = out[count - 1 - i];
+        out[count - 1 - i] = other;
+    }
+    return specdec__template_listing(out, count);
+}
+
+/* split (right = 0), rsplit. */
+static specdec__template_value specdec__template_method_split(specdec__template *t, const specdec__template_value *self,
+                                                              const specdec__template_call *call, int right)
+{
+    const specdec__template_value by = specdec__template_words(t, call, 0, "sep", NULL);
+    const int64_t most = specdec__template_count(t, call, 1, "maxsplit", -1);
+    specdec__template_value *out;
+    size_t parts = 1, at = 0, found, k;
+
+    if (by.kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_split_space(t, self, most, right);
+    if (!by.size)
+        return specdec__template_refuse(t, "it splits at an empty string");
+    for (found = 0;
+         (most < 0 || (int64_t)parts <= most) && (found = specdec__template_search(self, found, &by)) <= self->size;
+         found += by.size)
+        parts++;
+    specdec__template_step(t, self->size);
+    out = specdec__template_new_list(t, parts);
+    if (!out)
+        return specdec__template_undefined();
+    for (k = 0; !right && k + 1 < parts; k++) {
+        found = specdec__template_search(self, at, &by);
+        out[k] = specdec__template_part(self, at, found);
+        at = found + by.size;
+    }
+    if (!right)
+        out[parts - 1] = specdec__template_part(self, at, self->size);
+    for (at = self->size, k = parts; right && k-- > 0;) {
+        found = k ? specdec__template_search_back(self, at, &by) : 0;
+        if (found > self->size)
+            return specdec__template_refuse(t, "it splits what it cannot");
+        out[k] = specdec__template_part(self, k ? found + by.size : 0, at);
+        at = found;
+    }
+    return specdec__template_listing(out, parts);
+}
+
+/* The end of a line that begins at a place, and in *next where the following one begins. */
+static size_t specdec__template_line(const specdec__template_value *self, size_t at, size_t *next)
+{
+    const char *text = specdec__template_text(self);
+
+    while (at < self->size) {
+        const size_t size = specdec__template_character(text, self->size, at);
+        const uint32_t c = specdec__template_code_at(text, self->size, at);
+
+        if ((c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029) {
+            *next = at + size + (c == 13 && at + 1 < self->size && text[at + 1] == '\n');
+            return at;
+        }
+        at += size;
+    }
+    *next = self->size;
+    return self->size;
+}
+
+static specdec__template_value specdec__template_method_lines(specdec__template *t, const specdec__template_value *self,
+                                                              const specdec__template_call *call, int unused)
+{
+    const int keep = specdec__template_flag(call, 0, "keepends", 0);
+    specdec__template_value *out;
+    size_t count = 0, at, next, end;
+
+    (void)unused;
+    for (at = 0; at < self->size; at = next, count++)
+        specdec__template_line(self, at, &next);
+    specdec__template_step(t, 2 * (size_t)self->size);
+    out = specdec__template_new_list(t, count);
+    for (at = 0, count = 0; out && at < self->size; at = next, count++) {
+        end = specdec__template_line(self, at, &next);
+        out[count] = specdec__template_part(self, at, keep ? next : end);
+    }
+    return specdec__template_listing(out, count);
+}
+
+/* startswith (0), endswith (1): a string, or one of a tuple. */
+static specdec__template_value specdec__template_method_begins(specdec__template *t,
+                                                               const specdec__template_value *self,
+                                                               const specdec__template_call *call, int end)
+{
+    const specdec__template_value *what = specdec__template_argument(call, 0, NULL);
+    size_t i, count;
+
+    if (!what || (what->kind != SPECDEC__TEMPLATE_STRING && what->kind != SPECDEC__TEMPLATE_TUPLE))
+        return specdec__template_refuse(t, "a string cannot begin or end with that");
+    count = what->kind == SPECDEC__TEMPLATE_TUPLE ? what->size : 1;
+    what = what->kind == SPECDEC__TEMPLATE_TUPLE ? specdec__template_items(what) : what;
+    for (i = 0; i < count; i++) {
+        specdec__template_step(t, what[i].size);
+        if (what[i].kind == SPECDEC__TEMPLATE_STRING && what[i].size <= self->size &&
+            (!what[i].size || memcmp(specdec__template_text(self) + (end ? self->size - what[i].size : 0),
+                                     what[i].of.at, what[i].size) == 0))
+            return specdec__template_bool(1);
+    }
+    return specdec__template_bool(0);
+}
+
+/* find (0), rfind (1), index (2), rindex (3), count (4). */
+static specdec__template_value specdec__template_method_find(specdec__template *t, const specdec__template_value *self,
+                                                             const specdec__template_call *call, int how)
+{
+    const specdec__template_value what = specdec__template_words(t, call, 0, NULL, "");
+    const size_t from = specdec__template_offset(self, (size_t)specdec__template_count(t, call, 1, NULL, 0));
+    specdec__template_value head = *self;
+    size_t at, count = 0;
+
+    if (call->count < 1)
+        return specdec__template_refuse(t, "it looks for nothing");
+    specdec__template_step(t, self->size);
+    if (how == 4) {
+        for (at = from; (at = specdec__template_search(self, at, &what)) <= self->size; count++)
+            at += what.size ? what.size : 1;
+        return specdec__template_integer((int64_t)count);
+    }
+    at = how % 2 ? specdec__template_search_back(self, self->size, &what) : specdec__template_search(self, from, &what);
+    if (at > self->size || at < from)
+        return how < 2 ? specdec__template_integer(-1)
+                       : specdec__template_refuse(t, "a string has not what is looked for");
+    head.size = (uint32_t)at;
+    return specdec__template_integer((int64_t)specdec__template_length(&head));
+}
+
+/* Strings of a list, with another one between them; any values are strings for the filter. */
+static specdec__template_value specdec__template_join_all(specdec__template *t, const specdec__template_value *list,
+                                                          const specdec__template_value *between, int any)
+{
+    const specdec__template_form form = specdec__template_form_of(0);
+    const size_t from = t->used;
+    size_t i;
+
+    for (i = 0; i < list->size && !t->failed; i++) {
+        const specdec__template_value *item = specdec__template_items(list) + i;
+
+        if (i)
+            specdec__template_put(t, between->of.at, between->size);
+        if (item->kind == SPECDEC__TEMPLATE_STRING)
+            specdec__template_put(t, item->of.at, item->size);
+        else if (!any)
+            specdec__template_refuse(t, "it joins what are no strings");
+        else if (item->kind != SPECDEC__TEMPLATE_UNDEFINED)
+            specdec__template_put_value(t, item, &form);
+    }
+    return specdec__template_built(t, from);
+}
+
+static specdec__template_value specdec__template_method_join(specdec__template *t, const specdec__template_value *self,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value nothing = specdec__template_undefined();
+    const specdec__template_value *of = specdec__template_argument(call, 0, NULL);
+    const specdec__template_value list = specdec__template_iterate(t, of ? of : &nothing);
+
+    (void)unused;
+    return specdec__template_join_all(t, &list, self, 0);
+}
+
+static specdec__template_value specdec__template_method_case(specdec__template *t, const specdec__template_value *self,
+                                                             const specdec__template_call *call, int to)
+{
+    (void)call;
+    return specdec__template_cased(t, self, to);
+}
+
+/* isspace (0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5): of all characters, of which there
+   must be one. */
+static specdec__template_value specdec__template_method_all(specdec__template *t, const specdec__template_value *self,
+                                                            const specdec__template_call *call, int what)
+{
+    const char *text = specdec__template_text(self);
+    size_t at;
+    int cased = 0;
+
+    (void)call;
+    specdec__template_step(t, self->size);
+    for (at = 0; at < self->size; at += specdec__template_character(text, self->size, at)) {
+        const uint32_t c = specdec__template_code_at(text, self->size, at);
+        const int kind = specdec__text_class_facts[specdec__text_class(c)].kind;
+        const int lower = specdec__template_upper(c) != c, upper = specdec__template_lower(c) != c;
+
+        if ((what == 0 && !specdec__template_is_space(c)) || (what == 1 && kind != SPECDEC__TEXT_NUMBER) ||
+            (what == 2 && kind != SPECDEC__TEXT_LETTER) ||
+            (what == 3 && kind != SPECDEC__TEXT_LETTER && kind != SPECDEC__TEXT_NUMBER) || (what == 4 && upper) ||
+            (what == 5 && lower))
+            return specdec__template_bool(0);
+        cased |= lower || upper;
+    }
+    return specdec__template_bool(self->size > 0 && (what < 4 || cased));
+}
+
+/* removeprefix (0), removesuffix (1). */
+static specdec__template_value specdec__template_method_remove(specdec__template *t,
+                                                               const specdec__template_value *self,
+                                                               const specdec__template_call *call, int end)
+{
+    const specdec__template_value what = specdec__template_words(t, call, 0, NULL, "");
+    const specdec__template_value has = specdec__template_method_begins(t, self, call, end);
+
+    if (!specdec__template_truth(&has))
+        return *self;
+    return end ? specdec__template_part(self, 0, self->size - what.size)
+               : specdec__template_part(self, what.size, self->size);
+}
+
+/* partition (0), rpartition (1). */
+static specdec__template_value specdec__template_method_partition(specdec__template *t,
+                                                                  const specdec__template_value *self,
+                                                                  const specdec__template_call *call, int right)
+{
+    const specdec__template_value by = specdec__template_words(t, call, 0, NULL, "");
+    specdec__template_value *out = specdec__template_new_list(t, 3);
+    size_t at;
+
+    if (!by.size || !out)
+        return specdec__template_refuse(t, "it splits at an empty string");
+    at = right ? specdec__template_search_back(self, self->size, &by) : specdec__template_search(self, 0, &by);
+    out[0] = out[1] = out[2] = specdec__template_string("");
+    if (at <= self->size) {
+        out[0] = specdec__template_part(self, 0, at);
+        out[1] = specdec__template_part(self, at, at + by.size);
+        out[2] = specdec__template_part(self, at + by.size, self->size);
+    } else {
+        out[right ? 2 : 0] = *self;
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_TUPLE, out, 3);
+}
+
+/* ljust (0), rjust (1), center (2), zfill (3). */
+static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
+                                                            const specdec__template_call *call, int how)
+{
+    const int64_t width = specdec__template_count(t, call, 0, "width", how == 2 ? 80 : 0);
+    const int64_t left = width - (int64_t)specdec__template_length(self);
+    const specdec__template_value fill = specdec__template_words(t, call, how < 3 ? 1 : -1, NULL, how < 3 ? " " : "0");
+    const int64_t before = how == 0 ? 0 : how == 2 ? left / 2 + (left & width & 1) : left;
+    const size_t from = t->used;
+    const int sign = how == 3 && self->size && strchr("+-", *specdec__template_text(self)) != NULL;
+
+    if (left <= 0)
+        return *self;
+    specdec__template_put(t, self->of.at, (size_t)sign);
+    specdec__template_put_times(t, &fill, before);
+    specdec__template_put(t, specdec__template_text(self) + sign, self->size - (size_t)sign);
+    specdec__template_put_times(t, &fill, left - before);
+    return specdec__template_built(t, from);
+}
+
+/* str.format, with fields that have no conversion and no format. */
+static specdec__template_value specdec__template_method_format(specdec__template *t,
+                                                               const specdec__template_value *self,
+                                                               const specdec__template_call *call, int unused)
+{
+    const specdec__template_form form = specdec__template_form_of(0);
+    const char *text = specdec__template_text(self);
+    const size_t from = t->used;
+    size_t at, end;
+    int next = 0;
+
+    (void)unused;
+    for (at = 0; at < self->size && !t->failed; at++) {
+        const specdec__template_value *value = NULL;
+        int i, number = 0;
+
+        if ((text[at] != '{' && text[at] != '}') || (at + 1 < self->size && text[at + 1] == text[at])) {
+            specdec__template_put(t, text + at, 1);
+            at += text[at] == '{' || text[at] == '}';
+            continue;
+        }
+        for (end = at + 1; end < self->size && text[end] != '}'; end++)
+            number = text[end] >= '0' && text[end] <= '9' && number < 1000 ? 10 * number + text[end] - '0' : -100000;
+        if (end == at + 1)
+            number = next++;
+        if (number >= 0)
+            value = specdec__template_argument(call, number, NULL);
+        for (i = 0; number < 0 && i < call->names; i++)
+            if (call->named[2 * i].size == end - at - 1 &&
+                memcmp(call->named[2 * i].of.at, text + at + 1, end - at - 1) == 0)
+                value = &call->named[2 * i + 1];
+        if (text[at] == '}' || end >= self->size || !value)
+            return specdec__template_refuse(t, "a field of a format is not known");
+        if (value->kind == SPECDEC__TEMPLATE_STRING)
+            specdec__template_put(t, value->of.at, value->size);
+        else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
+            specdec__template_put_value(t, value, &form);
+        at = end;
+    }
+    return specdec__template_built(t, from);
+}
+
+/* ---- Dicts and lists. */
+
+/* keys (0), values (1), items (2). */
+static specdec__template_value specdec__template_view(specdec__template *t, const specdec__template_value *self,
+                                                      int what)
+{
+    specdec__template_value *out = specdec__template_new_list(t, (size_t)self->size * (what == 2 ? 3 : 1)), view;
+    size_t i;
+
+    for (i = 0; out && i < self->size; i++) {
+        const specdec__template_value *own = specdec__template_items(self) + 2 * i;
+
+        if (what < 2) {
+            out[i] = own[what];
+            continue;
+        }
+        out[self->size + 2 * i] = own[0];
+        out[self->size + 2 * i + 1] = own[1];
+        out[i] = specdec__template_of(SPECDEC__TEMPLATE_TUPLE, out + self->size + 2 * i, 2);
+    }
+    view = specdec__template_of(SPECDEC__TEMPLATE_VIEW, out, out ? self->size : 0);
+    view.spare = (uint16_t)what;
+    return view;
+}
+
+static specdec__template_value specdec__template_method_view(specdec__template *t, const specdec__template_value *self,
+                                                             const specdec__template_call *call, int what)
+{
+    (void)call;
+    return specdec__template_view(t, self, what);
+}
+
+static specdec__template_value specdec__template_method_get(specdec__template *t, const specdec__template_value *self,
+                                                            const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *name = specdec__template_argument(call, 0, NULL), *found;
+    const specdec__template_value *otherwise = specdec__template_argument(call, 1, NULL);
+
+    (void)unused;
+    if (!name)
+        return specdec__template_refuse(t, "get needs a name");
+    found = specdec__template_member(t, self, name);
+    return found ? *found : otherwise ? *otherwise : specdec__template_none();
+}
+
+static specdec__template_value specdec__template_method_copy(specdec__template *t, const specdec__template_value *self,
+                                                             const specdec__template_call *call, int unused)
+{
+    (void)t;
+    (void)call;
+    (void)unused;
+    return *self;
+}
+
+/* index (0), count (1) of a value in a list. */
+static specdec__template_value specdec__template_method_index(specdec__template *t, const specdec__template_value *self,
+                                                              const specdec__template_call *call, int counts)
+{
+    const specdec__template_value *what = specdec__template_argument(call, 0, NULL);
+    int64_t count = 0;
+    size_t i;
+
+    for (i = 0; what && i < self->size && !t->failed; i++)
+        if (specdec__template_equal(t, specdec__template_items(self) + i, what, SPECDEC__TEMPLATE_COMPARED)) {
+            if (!counts)
+                return specdec__template_integer((int64_t)i);
+            count++;
+        }
+    return counts ? specdec__template_integer(count) : specdec__template_refuse(t, "a list has not what is looked for");
+}
+
+/* What would change a value: the sandbox is immutable. */
+static specdec__template_value specdec__template_method_unsafe(specdec__template *t,
+                                                               const specdec__template_value *self,
+                                                               const specdec__template_call *call, int unused)
+{
+    (void)self;
+    (void)call;
+    (void)unused;
+    return specdec__template_refuse(t, "it changes a list or dict, which is not allowed");
+}
+
+typedef struct specdec__template_method {
+    const char *name;
+    int kinds; /* 1 << SPECDEC__TEMPLATE_... */
+    int how;
+    specdec__template_value (*call)(specdec__template *t, const specdec__template_value *self,
+                                    const specdec__template_call *call, int how);
+} specdec__template_method;
+
+#define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
+#define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
+#define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
+#define SPECDEC__TEMPLATE_DICTS   (1 << SPECDEC__TEMPLATE_DICT)
+
+static const specdec__template_method specdec__template_methods[] = {
+    {"strip", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_strip},
+    {"lstrip", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_strip},
+    {"rstrip", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_strip},
+    {"split", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_split},
+    {"rsplit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_split},
+    {"splitlines", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_lines},
+    {"startswith", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_begins},
+    {"endswith", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_begins},
+    {"replace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_replace},
+    {"lower", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"casefold", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"upper", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
+    {"capitalize", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
+    {"title", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
+    {"swapcase", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
+    {"find", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_find},
+    {"rfind", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_find},
+    {"index", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_find},
+    {"rindex", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_find},
+    {"count", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_find},
+    {"join", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_join},
+    {"isspace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_all},
+    {"isdigit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
+    {"isnumeric", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
+    {"isdecimal", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
+    {"isalpha", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_all},
+    {"isalnum", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_all},
+    {"islower", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_all},
+    {"isupper", SPECDEC__TEMPLATE_STRINGS, 5, specdec__template_method_all},
+    {"removeprefix", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_remove},
+    {"removesuffix", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_remove},
+    {"partition", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_partition},
+    {"rpartition", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_partition},
+    {"ljust", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_pad},
+    {"rjust", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_pad},
+    {"center", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_pad},
+    {"zfill", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_pad},
+    {"format", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_format},
+    {"get", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_get},
+    {"keys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_view},
+    {"values", SPECDEC__TEMPLATE_DICTS, 1, specdec__template_method_view},
+    {"items", SPECDEC__TEMPLATE_DICTS, 2, specdec__template_method_view},
+    {"copy", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_copy},
+    {"index", SPECDEC__TEMPLATE_TUPLES, 0, specdec__template_method_index},
+    {"count", SPECDEC__TEMPLATE_TUPLES, 1, specdec__template_method_index},
+    {"pop", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
+    {"clear", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
+    {"update", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
+    {"setdefault", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
+    {"popitem", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
+    {"fromkeys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
+    {"append", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
+    {"extend", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
+    {"insert", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
+    {"remove", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
+    {"reverse", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
+    {"sort", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe}};
+
+/* ---- Attributes and items. */
+
+/* An undefined value that remembers its name. */
+static specdec__template_value specdec__template_missing(const specdec__template_value *name)
+{
+    specdec__template_value out = specdec__template_undefined();
+
+    if (name->kind == SPECDEC__TEMPLATE_STRING) {
+        out.of.at = name->of.at;
+        out.size = name->size;
+    }
+    return out;
+}
+
+/* The run ends as a value is used that is not defined. */
+static specdec__template_value specdec__template_is_missing(specdec__template *t, const specdec__template_value *value)
+{
+    return specdec__template_fail(t, "it uses what is not defined",
+                                  specdec__template_bytes(value->of.at, value->of.at ? value->size : 0));
+}
+
+/* A method of a value, bound to it. */
+static specdec__template_value specdec__template_bound(specdec__template *t, const specdec__template_value *self,
+                                                       const specdec__template_value *name)
+{
+    specdec__template_value *own;
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__template_methods); i++)
+        if (specdec__template_methods[i].kinds >> self->kind & 1 &&
+            specdec__template_is(name, specdec__template_methods[i].name)) {
+            own = specdec__template_new_list(t, 1);
+            if (!own)
+                break;
+            *own = *self;
+            return specdec__template_of(SPECDEC__TEMPLATE_METHOD, own, i);
+        }
+    return specdec__template_missing(name);
+}
+
+/* loop.NAME */
+static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
+                                                                const specdec__template_value *name)
+{
+    const specdec__template_loop *loop = (const specdec__template_loop *)self->of.at;
+    const int64_t index = (int64_t)loop->index, count = (int64_t)loop->count;
+    const struct { const char *name; int64_t value; } numbers[] = {
+        {"index", index + 1}, {"index0", index}, {"revindex", count - index}, {"revindex0", count - index - 1},
+        {"length", count}, {"depth", (int64_t)loop->depth}, {"depth0", (int64_t)loop->depth - 1}};
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(numbers); i++)
+        if (specdec__template_is(name, numbers[i].name))
+            return specdec__template_integer(numbers[i].value);
+    if (specdec__template_is(name, "first"))
+        return specdec__template_bool(!index);
+    if (specdec__template_is(name, "last"))
+        return specdec__template_bool(index + 1 == count);
+    if (specdec__template_is(name, "previtem") && index > 0)
+        return loop->items[index - 1];
+    if (specdec__template_is(name, "nextitem") && index + 1 < count)
+        return loop->items[index + 1];
+    if (specdec__template_is(name, "cycle") || specdec__template_is(name, "changed"))
+        return specdec__template_of(SPECDEC__TEMPLATE_METHOD, self->of.at,
+                                    specdec__template_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
+    return specdec__template_missing(name);
+}
+
+/* Python's order for a.b: a method, then a member; for a['b'] (items = 1) the other way round. */
+static specdec__template_value specdec__template_attribute(specdec__template *t, const specdec__template_value *self,
+                                                           const specdec__template_value *name, int items)
+{
+    const specdec__template_value *found = NULL;
+    specdec__template_value method;
+    const specdec__template_binding *binding;
+
+    if (self->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_is_missing(t, self);
+    if (self->kind == SPECDEC__TEMPLATE_DICT && items) {
+        found = specdec__template_member(t, self, name);
+        if (found)
+            return *found;
+    }
+    if (name->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_missing(name);
+    if (self->kind == SPECDEC__TEMPLATE_SPACE) {
+        for (binding = ((const specdec__template_scope *)self->of.at)->first; binding; binding = binding->next)
+            if (binding->name.size == name->size && memcmp(binding->name.of.at, name->of.at, name->size) == 0)
+                return binding->value;
+        return specdec__template_missing(name);
+    }
+    if (self->kind == SPECDEC__TEMPLATE_LOOP)
+        return specdec__template_loop_attribute(self, name);
+    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_is(name, "name"))
+        return ((const specdec__template_closure *)self->of.at)->macro->name;
+    method = specdec__template_bound(t, self, name);
+    if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
+        return method;
+    found = specdec__template_member(t, self, name);
+    return found ? *found : method;
+}
+
+/* Where a slice begins, ends and how it steps, for so many items, as Python has it. */
+static int specdec__template_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
+                                    int64_t bounds[3])
+{
+    const specdec__template_value *part = specdec__template_items(slice);
+    int i;
+
+    for (i = 0; i < 3; i++)
+        if (part[i].kind != SPECDEC__TEMPLATE_NONE && part[i].kind != SPECDEC__TEMPLATE_INTEGER &&
+            part[i].kind != SPECDEC__TEMPLATE_BOOL) {
+            specdec__template_refuse(t, "the bounds of a slice are no integers");
+            return 0;
+        }
+    bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].of.integer;
+    if (!bounds[2]) {
+        specdec__template_refuse(t, "a slice has steps of nothing");
+        return 0;
+    }
+    for (i = 0; i < 2; i++) {
+        const int64_t least = bounds[2] < 0 ? -1 : 0, most = bounds[2] < 0 ? count - 1 : count;
+
+        if (part[i].kind == SPECDEC__TEMPLATE_NONE) {
+            bounds[i] = (i == 0) == (bounds[2] > 0) ? least : most;
+        } else {
+            bounds[i] = part[i].of.integer < 0 ? (part[i].of.integer < -count ? least : part[i].of.integer + count)
+                                               : part[i].of.integer;
+            bounds[i] = bounds[i] < least ? least : bounds[i] > most ? most : bounds[i];
+        }
+    }
+    return 1;
+}
+
+/* self[from:to:step] */
+static specdec__template_value specdec__template_sliced(specdec__template *t, const specdec__template_value *self,
+                                                        const specdec__template_value *slice)
+{
+    const int string = self->kind == SPECDEC__TEMPLATE_STRING;
+    specdec__template_value *out, list;
+    int64_t bounds[3], count, i;
+    size_t size = 0;
+
+    if (self->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_is_missing(t, self);
+    if (!string && self->kind != SPECDEC__TEMPLATE_LIST && self->kind != SPECDEC__TEMPLATE_TUPLE)
+        return specdec__template_refuse(t, "it slices what is no list and no string");
+    count = string ? (int64_t)specdec__template_length(self) : (int64_t)self->size;
+    specdec__template_step(t, string ? self->size : 0);
+    if (!specdec__template_bounds(t, slice, count, bounds))
+        return specdec__template_undefined();
+    if (string && bounds[2] == 1) {
+        const size_t from = specdec__template_offset(self, (size_t)bounds[0]);
+
+        return specdec__template_part(self, from,
+                                      bounds[1] > bounds[0] ? specdec__template_offset(self, (size_t)bounds[1]) : from);
+    }
+    list = specdec__template_iterate(t, self);
+    out = specdec__template_new_list(t, (size_t)count);
+    for (i = bounds[0]; out && !t->failed && (bounds[2] > 0 ? i < bounds[1] : i > bounds[1]); size++) {
+        out[size] = specdec__template_items(&list)[i];
+        if (bounds[2] > 0 ? bounds[2] > count - i : bounds[2] < -1 - i)
+            i = bounds[1];
+        else
+            i += bounds[2];
+    }
+    list = specdec__template_listing(out, size);
+    if (string) {
+        const specdec__template_value nothing = specdec__template_string("");
+
+        return specdec__template_join_all(t, &list, &nothing, 0);
+    }
+    list.kind = self->kind;
+    return list;
+}
+
+/* self[key] */
+static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *self,
+                                                      const specdec__template_value *key)
+{
+    const int string = self->kind == SPECDEC__TEMPLATE_STRING;
+    int64_t count, index = key->of.integer;
+    size_t at;
+
+    if (key->kind == SPECDEC__TEMPLATE_SLICE)
+        return specdec__template_sliced(t, self, key);
+    if ((key->kind != SPECDEC__TEMPLATE_INTEGER && key->kind != SPECDEC__TEMPLATE_BOOL) ||
+        (!string && self->kind != SPECDEC__TEMPLATE_LIST && self->kind != SPECDEC__TEMPLATE_TUPLE))
+        return specdec__template_attribute(t, self, key, 1);
+    count = string ? (int64_t)specdec__template_length(self) : (int64_t)self->size;
+    specdec__template_step(t, string ? self->size : 0);
+    index += index < 0 ? count : 0;
+    if (index < 0 || index >= count)
+        return specdec__template_undefined();
+    if (!string)
+        return specdec__template_items(self)[index];
+    at = specdec__template_offset(self, (size_t)index);
+    return specdec__template_part(self, at,
+                                  at + specdec__template_character(specdec__template_text(self), self->size, at));
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/template_filter: the filters and tests of chat templates.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+enum { SPECDEC__TEMPLATE_APPLIED = 3 }; /* filters that call filters, in each other */
+
+/* ---- Tests. */
+
+/* Is a value in a list, a dict or (one string in another) a string? */
+static int specdec__template_contains(specdec__template *t, const specdec__template_value *in,
+                                      const specdec__template_value *value)
+{
+    size_t i;
+
+    if (in->kind == SPECDEC__TEMPLATE_STRING) {
+        if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+            specdec__template_is_missing(t, value);
+        else if (value->kind != SPECDEC__TEMPLATE_STRING)
+            specdec__template_refuse(t, "it looks in a string for what is none");
+        specdec__template_step(t, in->size);
+        return !t->failed && specdec__template_search(in, 0, value) <= in->size;
+    }
+    if (in->kind == SPECDEC__TEMPLATE_DICT)
+        return specdec__template_member(t, in, value) != NULL;
+    if (in->kind != SPECDEC__TEMPLATE_UNDEFINED && !specdec__template_listed(in))
+        specdec__template_refuse(t, "it looks in what is no list");
+    for (i = 0; specdec__template_listed(in) && i < in->size && !t->failed; i++)
+        if (specdec__template_equal(t, specdec__template_items(in) + i, value, SPECDEC__TEMPLATE_COMPARED))
+            return 1;
     return 0;
 }
 
-/* Passes over the text of a block that is not run, to the tag of its own level that ends it: one that begins with
-   "end", or, if asked for, "elif" and "else". Returns that tag's name. */
-static specdec__bytes specdec__template_pass(specdec__template *t, int others)
+enum {
+    SPECDEC__TEMPLATE_IS_DEFINED,
+    SPECDEC__TEMPLATE_IS_UNDEFINED,
+    SPECDEC__TEMPLATE_IS_NONE,
+    SPECDEC__TEMPLATE_IS_TRUE,
+    SPECDEC__TEMPLATE_IS_FALSE,
+    SPECDEC__TEMPLATE_IS_BOOLEAN,
+    SPECDEC__TEMPLATE_IS_INTEGER,
+    SPECDEC__TEMPLATE_IS_FLOAT,
+    SPECDEC__TEMPLATE_IS_NUMBER,
+    SPECDEC__TEMPLATE_IS_STRING,
+    SPECDEC__TEMPLATE_IS_MAPPING,
+    SPECDEC__TEMPLATE_IS_ITERABLE,
+    SPECDEC__TEMPLATE_IS_SEQUENCE,
+    SPECDEC__TEMPLATE_IS_CALLABLE,
+    SPECDEC__TEMPLATE_IS_ESCAPED,
+    SPECDEC__TEMPLATE_IS_LOWER,
+    SPECDEC__TEMPLATE_IS_UPPER,
+    SPECDEC__TEMPLATE_IS_EVEN,
+    SPECDEC__TEMPLATE_IS_ODD,
+    SPECDEC__TEMPLATE_IS_FILTER,
+    SPECDEC__TEMPLATE_IS_TEST,
+    SPECDEC__TEMPLATE_IS_IN,
+    SPECDEC__TEMPLATE_IS_SAME,
+    SPECDEC__TEMPLATE_IS_DIVISIBLE, /* from here with an argument */
+    SPECDEC__TEMPLATE_IS_EQUAL,
+    SPECDEC__TEMPLATE_IS_UNEQUAL,
+    SPECDEC__TEMPLATE_IS_LESS,
+    SPECDEC__TEMPLATE_IS_AT_MOST,
+    SPECDEC__TEMPLATE_IS_GREATER,
+    SPECDEC__TEMPLATE_IS_AT_LEAST
+};
+
+static const struct { const char *name; int how; } specdec__template_tests[] = {
+    {"defined", SPECDEC__TEMPLATE_IS_DEFINED}, {"undefined", SPECDEC__TEMPLATE_IS_UNDEFINED},
+    {"none", SPECDEC__TEMPLATE_IS_NONE}, {"true", SPECDEC__TEMPLATE_IS_TRUE}, {"false", SPECDEC__TEMPLATE_IS_FALSE},
+    {"boolean", SPECDEC__TEMPLATE_IS_BOOLEAN}, {"integer", SPECDEC__TEMPLATE_IS_INTEGER},
+    {"float", SPECDEC__TEMPLATE_IS_FLOAT}, {"number", SPECDEC__TEMPLATE_IS_NUMBER},
+    {"string", SPECDEC__TEMPLATE_IS_STRING}, {"mapping", SPECDEC__TEMPLATE_IS_MAPPING},
+    {"iterable", SPECDEC__TEMPLATE_IS_ITERABLE}, {"sequence", SPECDEC__TEMPLATE_IS_SEQUENCE},
+    {"callable", SPECDEC__TEMPLATE_IS_CALLABLE}, {"escaped", SPECDEC__TEMPLATE_IS_ESCAPED},
+    {"lower", SPECDEC__TEMPLATE_IS_LOWER}, {"upper", SPECDEC__TEMPLATE_IS_UPPER}, {"even", SPECDEC__TEMPLATE_IS_EVEN},
+    {"odd", SPECDEC__TEMPLATE_IS_ODD}, {"filter", SPECDEC__TEMPLATE_IS_FILTER}, {"test", SPECDEC__TEMPLATE_IS_TEST},
+    {"in", SPECDEC__TEMPLATE_IS_IN}, {"sameas", SPECDEC__TEMPLATE_IS_SAME},
+    {"divisibleby", SPECDEC__TEMPLATE_IS_DIVISIBLE}, {"eq", SPECDEC__TEMPLATE_IS_EQUAL},
+    {"==", SPECDEC__TEMPLATE_IS_EQUAL}, {"equalto", SPECDEC__TEMPLATE_IS_EQUAL}, {"ne", SPECDEC__TEMPLATE_IS_UNEQUAL},
+    {"!=", SPECDEC__TEMPLATE_IS_UNEQUAL}, {"lt", SPECDEC__TEMPLATE_IS_LESS}, {"<", SPECDEC__TEMPLATE_IS_LESS},
+    {"lessthan", SPECDEC__TEMPLATE_IS_LESS}, {"le", SPECDEC__TEMPLATE_IS_AT_MOST}, {"<=", SPECDEC__TEMPLATE_IS_AT_MOST},
+    {"gt", SPECDEC__TEMPLATE_IS_GREATER}, {">", SPECDEC__TEMPLATE_IS_GREATER},
+    {"greaterthan", SPECDEC__TEMPLATE_IS_GREATER}, {"ge", SPECDEC__TEMPLATE_IS_AT_LEAST},
+    {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
+
+static int specdec__template_test_find(const specdec__template_value *name)
 {
-    static const char *const openers[] = {"if", "for", "macro", "call", "filter", "block", "generation"};
-    specdec__bytes name = specdec__template_bytes(NULL, 0);
-    int kind, depth = 0;
     size_t i;
 
-    while ((kind = specdec__template_tag(t, 0)) != 0) {
-        if (kind != '%')
-            continue;
-        name = specdec__template_name(t);
-        for (i = 0; i < SPECDEC__COUNT(openers); i++)
-            depth += specdec__bytes_are(name, openers[i]);
-        if (specdec__bytes_are(name, "set")) { /* a block, unless it has a value */
-            while (specdec__template_name(t).size && specdec__template_accept(t, "."))
-                ;
-            depth += !specdec__template_next(t);
-        }
-        if (!depth && (name.size > 3 && memcmp(name.data, "end", 3) == 0))
-            return name;
-        if (!depth && others && (specdec__bytes_are(name, "elif") || specdec__bytes_are(name, "else")))
-            return name;
-        depth -= name.size > 3 && memcmp(name.data, "end", 3) == 0;
+    for (i = 0; i < SPECDEC__COUNT(specdec__template_tests); i++)
+        if (specdec__template_is(name, specdec__template_tests[i].name))
+            return (int)i;
+    return SPECDEC__COUNT(specdec__template_tests);
+}
+
+static int specdec__template_filter_find(const specdec__template_value *name);
+static int specdec__template_filter_known(int which);
+
+/* Tests of a value alone. */
+static int specdec__template_is_of(specdec__template *t, const specdec__template_value *value, int how)
+{
+    const specdec__template_call none = {NULL, NULL, 0, 0};
+    specdec__template_value text;
+    const int kind = value->kind;
+
+    switch (how) {
+    case SPECDEC__TEMPLATE_IS_DEFINED: return kind != SPECDEC__TEMPLATE_UNDEFINED;
+    case SPECDEC__TEMPLATE_IS_UNDEFINED: return kind == SPECDEC__TEMPLATE_UNDEFINED;
+    case SPECDEC__TEMPLATE_IS_NONE: return kind == SPECDEC__TEMPLATE_NONE;
+    case SPECDEC__TEMPLATE_IS_TRUE: return kind == SPECDEC__TEMPLATE_BOOL && value->of.integer;
+    case SPECDEC__TEMPLATE_IS_FALSE: return kind == SPECDEC__TEMPLATE_BOOL && !value->of.integer;
+    case SPECDEC__TEMPLATE_IS_BOOLEAN: return kind == SPECDEC__TEMPLATE_BOOL;
+    case SPECDEC__TEMPLATE_IS_INTEGER: return kind == SPECDEC__TEMPLATE_INTEGER;
+    case SPECDEC__TEMPLATE_IS_FLOAT: return kind == SPECDEC__TEMPLATE_DOUBLE;
+    case SPECDEC__TEMPLATE_IS_NUMBER: return specdec__template_numeric(value);
+    case SPECDEC__TEMPLATE_IS_STRING: return kind == SPECDEC__TEMPLATE_STRING;
+    case SPECDEC__TEMPLATE_IS_MAPPING: return kind == SPECDEC__TEMPLATE_DICT;
+    case SPECDEC__TEMPLATE_IS_ITERABLE:
+        return kind == SPECDEC__TEMPLATE_UNDEFINED ||
+               (kind >= SPECDEC__TEMPLATE_STRING && kind <= SPECDEC__TEMPLATE_DICT) || kind == SPECDEC__TEMPLATE_LOOP;
+    case SPECDEC__TEMPLATE_IS_SEQUENCE:
+        return kind == SPECDEC__TEMPLATE_UNDEFINED ||
+               (kind >= SPECDEC__TEMPLATE_STRING && kind <= SPECDEC__TEMPLATE_TUPLE) || kind == SPECDEC__TEMPLATE_DICT;
+    case SPECDEC__TEMPLATE_IS_CALLABLE:
+        return kind == SPECDEC__TEMPLATE_UNDEFINED || kind == SPECDEC__TEMPLATE_MACRO ||
+               kind == SPECDEC__TEMPLATE_FUNCTION || kind == SPECDEC__TEMPLATE_METHOD;
+    case SPECDEC__TEMPLATE_IS_ESCAPED: return value->safe;
+    case SPECDEC__TEMPLATE_IS_LOWER: case SPECDEC__TEMPLATE_IS_UPPER:
+        text = specdec__template_str(t, value);
+        text = specdec__template_method_all(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
+        return specdec__template_truth(&text);
+    case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_filter_known(specdec__template_filter_find(value));
+    case SPECDEC__TEMPLATE_IS_TEST:
+        return specdec__template_test_find(value) < (int)SPECDEC__COUNT(specdec__template_tests);
+    default:
+        if (!specdec__template_numeric(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
+            specdec__template_refuse(t, "it asks whether something is even that is no integer");
+        return value->of.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
     }
-    specdec__template_fail(t, "a block has no end", name);
+}
+
+/* A test, by its row in the table; call: its arguments. */
+static int specdec__template_tests_true(specdec__template *t, int which, const specdec__template_value *value,
+                                        const specdec__template_call *call)
+{
+    const specdec__template_value *other = specdec__template_argument(call, 0, NULL);
+    int how, order;
+
+    if (which < 0 || which >= (int)SPECDEC__COUNT(specdec__template_tests)) {
+        specdec__template_refuse(t, "a test is not known");
+        return 0;
+    }
+    how = specdec__template_tests[which].how;
+    if (call->count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->names) {
+        specdec__template_refuse(t, "a test has the wrong number of arguments");
+        return 0;
+    }
+    switch (how) {
+    case SPECDEC__TEMPLATE_IS_IN: return specdec__template_contains(t, other, value);
+    case SPECDEC__TEMPLATE_IS_SAME:
+        return value->kind == other->kind && (specdec__template_numeric(value) || value->of.at == other->of.at) &&
+               specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED);
+    case SPECDEC__TEMPLATE_IS_DIVISIBLE:
+        if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
+            !other->of.integer || other->of.integer == -1)
+            return !specdec__template_truth(other) ? (specdec__template_refuse(t, "it divides by nothing"), 0) : 1;
+        return value->of.integer % other->of.integer == 0;
+    case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
+        return specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED) ==
+               (how == SPECDEC__TEMPLATE_IS_EQUAL);
+    case SPECDEC__TEMPLATE_IS_LESS: case SPECDEC__TEMPLATE_IS_AT_MOST: case SPECDEC__TEMPLATE_IS_GREATER:
+    case SPECDEC__TEMPLATE_IS_AT_LEAST:
+        order = specdec__template_order(t, value, other, SPECDEC__TEMPLATE_COMPARED);
+        return how == SPECDEC__TEMPLATE_IS_LESS      ? order < 0
+               : how == SPECDEC__TEMPLATE_IS_AT_MOST ? order <= 0
+               : how == SPECDEC__TEMPLATE_IS_GREATER ? order > 0
+                                                     : order >= 0;
+    default: return specdec__template_is_of(t, value, how);
+    }
+}
+
+/* ---- Filters of strings. */
+
+static specdec__template_value specdec__template_filter_case(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int to)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+
+    (void)call;
+    return specdec__template_cased(t, &text, to);
+}
+
+static specdec__template_value specdec__template_filter_trim(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+
+    (void)unused;
+    return specdec__template_method_strip(t, &text, call, 3);
+}
+
+static specdec__template_value specdec__template_filter_replace(specdec__template *t,
+                                                                const specdec__template_value *value,
+                                                                const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+    const specdec__template_value *old = specdec__template_argument(call, 0, "old");
+    const specdec__template_value *by = specdec__template_argument(call, 1, "new");
+    specdec__template_value what, with;
+
+    (void)unused;
+    if (!old || !by)
+        return specdec__template_refuse(t, "replace needs two strings");
+    what = specdec__template_str(t, old);
+    with = specdec__template_str(t, by);
+    return specdec__template_replace(t, &text, &what, &with, specdec__template_count(t, call, 2, "count", -1));
+}
+
+static specdec__template_value specdec__template_filter_string(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int safe)
+{
+    specdec__template_value text = specdec__template_str(t, value);
+
+    (void)call;
+    text.safe |= (uint8_t)safe;
+    return text;
+}
+
+/* A string in which what HTML reads otherwise is escaped. */
+static specdec__template_value specdec__template_escaped(specdec__template *t, const specdec__template_value *value,
+                                                         int force)
+{
+    static const char escapes[] = "&<>'\"";
+    static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    specdec__template_value text = specdec__template_str(t, value);
+    const size_t from = t->used;
+    size_t i;
+
+    if (!text.safe || force) {
+        for (i = 0; i < text.size && !t->failed; i++) {
+            const char c = specdec__template_text(&text)[i], *known = c ? strchr(escapes, c) : NULL;
+
+            if (known)
+                specdec__template_put_text(t, names[known - escapes]);
+            else
+                specdec__template_put(t, specdec__template_text(&text) + i, 1);
+        }
+        text = specdec__template_built(t, from);
+    }
+    text.safe = 1;
+    return text;
+}
+
+static specdec__template_value specdec__template_filter_escape(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int force)
+{
+    (void)call;
+    return specdec__template_escaped(t, value, force);
+}
+
+/* indent(width=4, first=false, blank=false): width may be a string. */
+static specdec__template_value specdec__template_filter_indent(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *width = specdec__template_argument(call, 0, "width");
+    const int first = specdec__template_flag(call, 1, "first", 0), blank = specdec__template_flag(call, 2, "blank", 0);
+    const int words = width && width->kind == SPECDEC__TEMPLATE_STRING;
+    const specdec__template_value tab = words ? *width : specdec__template_string(" ");
+    const int64_t times = words ? 1 : specdec__template_count(t, call, 0, "width", 4);
+    size_t from, at, next, end;
+
+    (void)unused;
+    if (value->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_refuse(t, "it indents what is no string");
+    from = t->used;
+    for (at = 0; at <= value->size && !t->failed; at = next) { /* as if it ended with a line feed */
+        end = specdec__template_line(value, at, &next);
+        if (at ? end > at || blank : first)
+            specdec__template_put_times(t, &tab, times);
+        specdec__template_put(t, specdec__template_text(value) + at, end - at);
+        next += end == value->size;
+        if (next <= value->size)
+            specdec__template_put_text(t, "\n");
+    }
+    return specdec__template_built(t, from);
+}
+
+static specdec__template_value specdec__template_filter_truncate(specdec__template *t,
+                                                                 const specdec__template_value *value,
+                                                                 const specdec__template_call *call, int unused)
+{
+    const int64_t length = specdec__template_count(t, call, 0, "length", 255);
+    const specdec__template_value end = specdec__template_words(t, call, 2, "end", "...");
+    const specdec__template_value space = specdec__template_string(" ");
+    const int64_t left = length - (int64_t)specdec__template_length(&end);
+    specdec__template_value head;
+    size_t at;
+
+    (void)unused;
+    if (value->kind != SPECDEC__TEMPLATE_STRING || left < 0)
+        return specdec__template_refuse(t, "it truncates what it cannot");
+    if ((int64_t)specdec__template_length(value) <= length + specdec__template_count(t, call, 3, "leeway", 5))
+        return *value;
+    head = specdec__template_part(value, 0, specdec__template_offset(value, (size_t)left));
+    at = specdec__template_search_back(&head, head.size, &space);
+    if (!specdec__template_flag(call, 1, "killwords", 0) && at <= head.size)
+        head.size = (uint32_t)at;
+    return specdec__template_join(t, &head, &end);
+}
+
+static specdec__template_value specdec__template_filter_words(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+    size_t at;
+    int64_t count = 0;
+    int inside = 0;
+
+    (void)call;
+    (void)unused;
+    for (at = 0; at < text.size; at += specdec__template_character(specdec__template_text(&text), text.size, at)) {
+        const uint32_t c = specdec__template_code_at(specdec__template_text(&text), text.size, at);
+        const int word = c == '_' || specdec__template_is_letter(c) ||
+                         specdec__text_class_facts[specdec__text_class(c)].kind == SPECDEC__TEXT_NUMBER;
+
+        count += word && !inside;
+        inside = word;
+    }
+    return specdec__template_integer(count);
+}
+
+static specdec__template_value specdec__template_filter_urlencode(specdec__template *t,
+                                                                  const specdec__template_value *value,
+                                                                  const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+    const size_t from = t->used;
+    size_t i;
+
+    (void)call;
+    (void)unused;
+    for (i = 0; i < text.size && !t->failed; i++) {
+        const unsigned c = (unsigned char)specdec__template_text(&text)[i], letter = c | 32;
+
+        if ((letter >= 'a' && letter <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_.-~/", (int)c))) {
+            specdec__template_put(t, specdec__template_text(&text) + i, 1);
+        } else {
+            specdec__template_put_text(t, "%");
+            specdec__template_put(t, &"0123456789ABCDEF"[c >> 4], 1);
+            specdec__template_put(t, &"0123456789ABCDEF"[c & 15], 1);
+        }
+    }
+    return specdec__template_built(t, from);
+}
+
+static specdec__template_value specdec__template_filter_json(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *indent = specdec__template_argument(call, 1, "indent");
+    const specdec__template_value *separators = specdec__template_argument(call, 2, "separators");
+    specdec__template_form form = specdec__template_form_of(1);
+    size_t from;
+
+    (void)unused;
+    form.ascii = specdec__template_flag(call, 0, "ensure_ascii", 0);
+    form.sort = specdec__template_flag(call, 3, "sort_keys", 0);
+    if (indent && indent->kind != SPECDEC__TEMPLATE_NONE) {
+        if (indent->kind == SPECDEC__TEMPLATE_STRING)
+            form.tab = *indent;
+        form.indent = indent->kind == SPECDEC__TEMPLATE_STRING ? 0
+                                                               : (int)specdec__template_count(t, call, 1, "indent", 0);
+        form.indent = form.indent < 0 ? 0 : form.indent;
+        form.item = specdec__template_string(",");
+    }
+    if (separators && separators->kind != SPECDEC__TEMPLATE_NONE) {
+        const specdec__template_value list = specdec__template_iterate(t, separators);
+
+        if (list.size != 2 || specdec__template_items(&list)[0].kind != SPECDEC__TEMPLATE_STRING ||
+            specdec__template_items(&list)[1].kind != SPECDEC__TEMPLATE_STRING)
+            return specdec__template_refuse(t, "separators must be two strings");
+        form.item = specdec__template_items(&list)[0];
+        form.name = specdec__template_items(&list)[1];
+    }
+    from = t->used;
+    specdec__template_put_value(t, value, &form);
+    return specdec__template_built(t, from);
+}
+
+/* ---- Filters of numbers. */
+
+static specdec__template_value specdec__template_parse_number(const specdec__template_value *text, int base, int *found)
+{
+    specdec__json number;
+    specdec__json_node node;
+    size_t i = text->size && strchr("+-", *specdec__template_text(text)) ? 1 : 0;
+    int64_t integer = 0;
+    double real = 0;
+    const int negative = i && *specdec__template_text(text) == '-';
+
+    *found = text->size > i;
+    for (; i < text->size && *found; i++) {
+        const int c = (unsigned char)specdec__template_text(text)[i], low = c | 32;
+        const int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'z' ? low - 'a' + 10 : 99;
+
+        *found = digit < base && integer <= (INT64_MAX - digit) / base;
+        integer = *found ? integer * base + digit : 0;
+    }
+    if (*found)
+        return specdec__template_integer(negative ? -integer : integer);
+    memset(&number, 0, sizeof number);
+    number.text = (const unsigned char *)text->of.at;
+    number.size = text->size;
+    number.nodes = &node;
+    number.room = 1;
+    *found = base == 10 && specdec__json_read(&number) && node.kind == SPECDEC__JSON_NUMBER;
+    if (*found)
+        specdec__json_double(&number, 0, &real);
+    return specdec__template_double(real);
+}
+
+/* int (0), float (1); default: what else gives. */
+static specdec__template_value specdec__template_filter_number(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int real)
+{
+    const specdec__template_value *otherwise = specdec__template_argument(call, 0, "default"),
+                                  none = specdec__template_none();
+    specdec__template_value number = *value;
+    const int base = real ? 10 : (int)specdec__template_count(t, call, 1, "base", 10);
+    int found = specdec__template_numeric(value);
+
+    if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_is_missing(t, value);
+    if (value->kind == SPECDEC__TEMPLATE_STRING) {
+        number = specdec__template_strip(t, value, &none, 3);
+        number = specdec__template_parse_number(&number, base, &found);
+    }
+    if (found && !real && number.kind == SPECDEC__TEMPLATE_DOUBLE) {
+        found = number.of.real > -9e18 && number.of.real < 9e18;
+        if (found)
+            number = specdec__template_integer((int64_t)number.of.real);
+    }
+    if (!found)
+        return otherwise ? *otherwise : real ? specdec__template_double(0) : specdec__template_integer(0);
+    return real ? specdec__template_double(specdec__template_real(&number))
+                : specdec__template_integer(number.of.integer);
+}
+
+static specdec__template_value specdec__template_filter_abs(specdec__template *t, const specdec__template_value *value,
+                                                            const specdec__template_call *call, int unused)
+{
+    (void)call;
+    (void)unused;
+    if (!specdec__template_numeric(value) ||
+        (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->of.integer == INT64_MIN))
+        return specdec__template_refuse(t, "abs needs a number");
+    if (value->kind == SPECDEC__TEMPLATE_DOUBLE)
+        return specdec__template_double(value->of.real < 0 ? -value->of.real : value->of.real);
+    return specdec__template_integer(value->of.integer < 0 ? -value->of.integer : value->of.integer);
+}
+
+/* round(precision=0, method='common'). */
+static specdec__template_value specdec__template_filter_round(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int unused)
+{
+    const int64_t precision = specdec__template_count(t, call, 0, "precision", 0);
+    const specdec__template_value method = specdec__template_words(t, call, 1, "method", "common");
+    double scale = 1, number = specdec__template_real(value), whole;
+    int64_t i;
+
+    (void)unused;
+    if (!specdec__template_numeric(value) || precision < 0 || precision > 15)
+        return specdec__template_refuse(t, "round needs a number");
+    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_is(&method, "common"))
+        return specdec__template_integer(value->of.integer);
+    for (i = 0; i < precision; i++)
+        scale *= 10;
+    number *= scale;
+    if (!(number > -9e15 && number < 9e15))
+        return *value;
+    whole = (double)(int64_t)number;
+    whole -= whole > number;
+    if (specdec__template_is(&method, "ceil"))
+        whole += whole < number;
+    else if (specdec__template_is(&method, "common"))
+        whole += number - whole > 0.5 || (!(number - whole < 0.5) && (int64_t)whole % 2);
+    return specdec__template_double(whole / scale);
+}
+
+/* ---- Filters of lists. */
+
+static specdec__template_value specdec__template_filter_length(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int unused)
+{
+    (void)call;
+    (void)unused;
+    if (value->kind == SPECDEC__TEMPLATE_STRING)
+        return specdec__template_integer((int64_t)specdec__template_length(value));
+    if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_integer(0);
+    if (value->kind == SPECDEC__TEMPLATE_LOOP)
+        return specdec__template_integer((int64_t)((const specdec__template_loop *)value->of.at)->count);
+    if (value->kind < SPECDEC__TEMPLATE_LIST || value->kind > SPECDEC__TEMPLATE_DICT ||
+        value->kind == SPECDEC__TEMPLATE_ITERATOR)
+        return specdec__template_refuse(t, "it asks for the length of what has none");
+    return specdec__template_integer((int64_t)value->size);
+}
+
+/* first (0), last (1). */
+static specdec__template_value specdec__template_filter_end(specdec__template *t, const specdec__template_value *value,
+                                                            const specdec__template_call *call, int last)
+{
+    const specdec__template_value list = specdec__template_iterate(t, value);
+
+    (void)call;
+    if (last && value->kind == SPECDEC__TEMPLATE_ITERATOR)
+        return specdec__template_refuse(t, "it asks for the last of what is there once");
+    return list.size ? specdec__template_items(&list)[last ? list.size - 1 : 0] : specdec__template_undefined();
+}
+
+/* list (0), reverse (1). */
+static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int reverse)
+{
+    specdec__template_value list = specdec__template_iterate(t, value), none = specdec__template_string("");
+    specdec__template_value *out;
+    size_t i;
+
+    (void)call;
+    if (!reverse)
+        return list;
+    out = specdec__template_new_list(t, list.size);
+    for (i = 0; out && i < list.size; i++)
+        out[list.size - 1 - i] = specdec__template_items(&list)[i];
+    list = specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
+    return value->kind == SPECDEC__TEMPLATE_STRING ? specdec__template_join_all(t, &list, &none, 0) : list;
+}
+
+/* An attribute by its path, "a.b.0", as filters have it. otherwise: for what is not defined; NULL: none. */
+static specdec__template_value specdec__template_path(specdec__template *t, const specdec__template_value *item,
+                                                      const specdec__template_value *path,
+                                                      const specdec__template_value *otherwise)
+{
+    specdec__template_value out = *item;
+    const specdec__template_value dot = specdec__template_string(".");
+    size_t at = 0, end;
+    int found;
+
+    if (path->kind != SPECDEC__TEMPLATE_STRING)
+        return specdec__template_item(t, item, path);
+    for (; at <= path->size && !t->failed; at = end + 1) {
+        specdec__template_value part, number;
+
+        end = specdec__template_search(path, at, &dot);
+        end = end > path->size ? path->size : end;
+        part = specdec__template_part(path, at, end);
+        number = specdec__template_parse_number(&part, 10, &found);
+        out = specdec__template_item(t, &out, found && number.kind == SPECDEC__TEMPLATE_INTEGER ? &number : &part);
+        if (out.kind == SPECDEC__TEMPLATE_UNDEFINED && otherwise)
+            out = *otherwise;
+    }
+    return out;
+}
+
+static specdec__template_value specdec__template_apply(specdec__template *t, int which,
+                                                       const specdec__template_value *value,
+                                                       const specdec__template_call *call);
+
+/* The arguments of a call from a place on. */
+static specdec__template_call specdec__template_rest(const specdec__template_call *call, int from)
+{
+    specdec__template_call rest = *call;
+
+    rest.value += from < call->count ? from : call->count;
+    rest.count -= from < call->count ? from : call->count;
+    return rest;
+}
+
+/* What map and select go through: nothing where a value is not true. */
+static specdec__template_value specdec__template_iterate_true(specdec__template *t,
+                                                              const specdec__template_value *value)
+{
+    return specdec__template_truth(value) ? specdec__template_iterate(t, value) : specdec__template_listing(NULL, 0);
+}
+
+/* map(attribute=..., default=...), or map(FILTER, its arguments). */
+static specdec__template_value specdec__template_filter_map(specdec__template *t, const specdec__template_value *value,
+                                                            const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *attribute = specdec__template_argument(call, -1, "attribute");
+    const specdec__template_value *otherwise = specdec__template_argument(call, -1, "default");
+    const specdec__template_value list = specdec__template_iterate_true(t, value);
+    const specdec__template_call rest = specdec__template_rest(call, 1);
+    specdec__template_value *out = specdec__template_new_list(t, list.size);
+    size_t i;
+
+    (void)unused;
+    if (!attribute && (!call->count || call->value[0].kind != SPECDEC__TEMPLATE_STRING))
+        return specdec__template_refuse(t, "map needs an attribute or a filter");
+    for (i = 0; out && i < list.size && !t->failed; i++) {
+        const specdec__template_value *item = specdec__template_items(&list) + i;
+
+        out[i] = attribute ? specdec__template_path(t, item, attribute, otherwise)
+                           : specdec__template_apply(t, specdec__template_filter_find(call->value), item, &rest);
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
+}
+
+/* select (0), reject (1), selectattr (2), rejectattr (3). */
+static specdec__template_value specdec__template_filter_select(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int how)
+{
+    const int test = how / 2; /* the place of the test's name */
+    const specdec__template_value list = specdec__template_iterate_true(t, value);
+    const specdec__template_call rest = specdec__template_rest(call, test + 1);
+    specdec__template_value *out = specdec__template_new_list(t, list.size);
+    size_t i, count = 0;
+
+    if (call->count < test)
+        return specdec__template_refuse(t, "it chooses by an attribute that is missing");
+    for (i = 0; out && i < list.size && !t->failed; i++) {
+        specdec__template_value item = specdec__template_items(&list)[i];
+        int wanted;
+
+        if (test)
+            item = specdec__template_path(t, &item, call->value, NULL);
+        wanted = call->count > test
+                     ? specdec__template_tests_true(t, specdec__template_test_find(call->value + test), &item, &rest)
+                     : specdec__template_truth(&item);
+        if (wanted != how % 2)
+            out[count++] = specdec__template_items(&list)[i];
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
+}
+
+static specdec__template_value specdec__template_filter_join(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *between = specdec__template_argument(call, 0, "d");
+    const specdec__template_value *attribute = specdec__template_argument(call, 1, "attribute");
+    const specdec__template_value list = specdec__template_iterate(t, value), empty = specdec__template_string("");
+    specdec__template_value *out, joined, text;
+    size_t i;
+
+    (void)unused;
+    text = between ? specdec__template_str(t, between) : empty;
+    if (!attribute || attribute->kind == SPECDEC__TEMPLATE_NONE)
+        return specdec__template_join_all(t, &list, &text, 1);
+    out = specdec__template_new_list(t, list.size);
+    for (i = 0; out && i < list.size && !t->failed; i++)
+        out[i] = specdec__template_path(t, specdec__template_items(&list) + i, attribute, NULL);
+    joined = specdec__template_listing(out, list.size);
+    return specdec__template_join_all(t, &joined, &text, 1);
+}
+
+/* What a value is sorted or compared by: of a string, unless case matters, its lower case. */
+static specdec__template_value specdec__template_key(specdec__template *t, const specdec__template_value *item,
+                                                     const specdec__template_value *attribute, int cases)
+{
+    specdec__template_value key = *item;
+
+    if (attribute && attribute->kind != SPECDEC__TEMPLATE_NONE)
+        key = specdec__template_path(t, item, attribute, NULL);
+    if (!cases && key.kind == SPECDEC__TEMPLATE_STRING)
+        key = specdec__template_cased(t, &key, SPECDEC__TEMPLATE_TO_LOWER);
+    return key;
+}
+
+/* Sorts values by their keys; those of equal keys stay as they are. */
+static void specdec__template_sort(specdec__template *t, specdec__template_value *items, specdec__template_value *keys,
+                                   size_t count, int reverse)
+{
+    size_t i, k;
+
+    for (i = 1; i < count && !t->failed; i++) {
+        const specdec__template_value item = items[i], key = keys[i];
+
+        for (k = i; k > 0 && !t->failed; k--) {
+            const int order = specdec__template_order(t, &key, &keys[k - 1], SPECDEC__TEMPLATE_COMPARED);
+
+            if (reverse ? order <= 0 : order >= 0)
+                break;
+            items[k] = items[k - 1];
+            keys[k] = keys[k - 1];
+        }
+        items[k] = item;
+        keys[k] = key;
+    }
+}
+
+/* sort(reverse, case_sensitive, attribute) (0), dictsort(case_sensitive, by, reverse) (1). */
+static specdec__template_value specdec__template_filter_sort(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int dict)
+{
+    const int reverse = specdec__template_flag(call, dict ? 2 : 0, "reverse", 0);
+    const int cases = specdec__template_flag(call, dict ? 0 : 1, "case_sensitive", 0);
+    const specdec__template_value *attribute = dict ? NULL : specdec__template_argument(call, 2, "attribute");
+    const specdec__template_value by = specdec__template_words(t, call, dict ? 1 : -1, dict ? "by" : NULL, "key");
+    specdec__template_value list, *out, *keys;
+    size_t i;
+
+    if (dict && value->kind != SPECDEC__TEMPLATE_DICT)
+        return specdec__template_refuse(t, "it sorts what is no dict");
+    list = dict ? specdec__template_view(t, value, 2) : specdec__template_iterate(t, value);
+    out = specdec__template_new_list(t, list.size);
+    keys = specdec__template_new_list(t, list.size);
+    if (!out || !keys)
+        return specdec__template_undefined();
+    for (i = 0; i < list.size && !t->failed; i++) {
+        const specdec__template_value *item = specdec__template_items(&list) + i;
+
+        out[i] = *item;
+        if (dict)
+            item = specdec__template_items(item) + specdec__template_is(&by, "value");
+        keys[i] = specdec__template_key(t, item, attribute, cases);
+    }
+    specdec__template_sort(t, out, keys, list.size, reverse);
+    return specdec__template_listing(out, list.size);
+}
+
+/* unique (0), min (1), max (2). */
+static specdec__template_value specdec__template_filter_extreme(specdec__template *t,
+                                                                const specdec__template_value *value,
+                                                                const specdec__template_call *call, int how)
+{
+    const specdec__template_value list = specdec__template_iterate(t, value);
+    const int cases = specdec__template_flag(call, 0, "case_sensitive", 0);
+    const specdec__template_value *attribute = specdec__template_argument(call, 1, "attribute");
+    specdec__template_value *out = specdec__template_new_list(t, list.size),
+                            *keys = specdec__template_new_list(t, list.size);
+    size_t i, k, count = 0, best = 0;
+
+    for (i = 0; out && keys && i < list.size && !t->failed; i++) {
+        keys[count] = specdec__template_key(t, specdec__template_items(&list) + i, attribute, cases);
+        for (k = 0;
+             !how && k < count && !specdec__template_equal(t, &keys[k], &keys[count], SPECDEC__TEMPLATE_COMPARED); k++)
+            ;
+        if (how || k == count)
+            out[count++] = specdec__template_items(&list)[i];
+    }
+    if (!how)
+        return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, count);
+    for (i = 1; i < count && !t->failed; i++) {
+        const int order = specdec__template_order(t, &keys[i], &keys[best], SPECDEC__TEMPLATE_COMPARED);
+
+        best = (how == 1 ? order < 0 : order > 0) ? i : best;
+    }
+    return count ? out[best] : specdec__template_undefined();
+}
+
+static specdec__template_value specdec__template_sum(specdec__template *t, const specdec__template_value *a,
+                                                     const specdec__template_value *b);
+
+static specdec__template_value specdec__template_filter_sum(specdec__template *t, const specdec__template_value *value,
+                                                            const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *attribute = specdec__template_argument(call, 0, "attribute");
+    const specdec__template_value *start = specdec__template_argument(call, 1, "start");
+    const specdec__template_value list = specdec__template_iterate(t, value);
+    specdec__template_value out = start ? *start : specdec__template_integer(0), item;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < list.size && !t->failed; i++) {
+        item = specdec__template_key(t, specdec__template_items(&list) + i, attribute, 1);
+        out = specdec__template_sum(t, &out, &item);
+    }
+    return out;
+}
+
+/* groupby(attribute, default, case_sensitive): pairs of a key and a list, sorted by key. */
+static specdec__template_value specdec__template_filter_group(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *attribute = specdec__template_argument(call, 0, "attribute");
+    const specdec__template_value *otherwise = specdec__template_argument(call, 1, "default");
+    const int cases = specdec__template_flag(call, 2, "case_sensitive", 0);
+    const specdec__template_value list = specdec__template_iterate(t, value);
+    specdec__template_value *items = specdec__template_new_list(t, list.size),
+                            *keys = specdec__template_new_list(t, list.size);
+    specdec__template_value *out = specdec__template_new_list(t, 3 * (size_t)list.size);
+    size_t i, first = 0, count = 0;
+
+    (void)unused;
+    if (!attribute || !items || !keys || !out)
+        return specdec__template_refuse(t, "groupby needs an attribute");
+    for (i = 0; i < list.size && !t->failed; i++) {
+        items[i] = specdec__template_items(&list)[i];
+        keys[i] = specdec__template_path(t, &items[i], attribute, otherwise);
+        keys[i] = specdec__template_key(t, &keys[i], NULL, cases);
+    }
+    specdec__template_sort(t, items, keys, list.size, 0);
+    for (i = 1; i <= list.size && list.size && !t->failed; i++) {
+        specdec__template_value *pair = out + list.size + 2 * count;
+
+        if (i < list.size && specdec__template_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_COMPARED))
+            continue;
+        pair[0] = specdec__template_path(t, &items[first], attribute, otherwise);
+        pair[1] = specdec__template_listing(items + first, i - first);
+        out[count++] = specdec__template_of(SPECDEC__TEMPLATE_TUPLE, pair, 2);
+        first = i;
+    }
+    return specdec__template_listing(out, count);
+}
+
+/* batch(linecount, fill_with) (0), slice(slices, fill_with) (1): lists of lists. */
+static specdec__template_value specdec__template_filter_batch(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int slices)
+{
+    const int64_t number = specdec__template_count(t, call, 0, slices ? "slices" : "linecount", 0);
+    const specdec__template_value *fill = specdec__template_argument(call, 1, "fill_with");
+    const specdec__template_value list = specdec__template_iterate(t, value);
+    size_t count, i, at = 0;
+    specdec__template_value *out;
+
+    if (number < 1 || number > 100000)
+        return specdec__template_refuse(t, "batch needs a number");
+    count = slices ? (size_t)number : (list.size + (size_t)number - 1) / (size_t)number;
+    out = specdec__template_new_list(t, count);
+    for (i = 0; out && i < count && !t->failed; i++) {
+        const size_t least = slices ? list.size / count : (size_t)number, more = slices ? list.size % count : 0;
+        size_t size = least + (i < more);
+        const size_t whole = slices ? least + (more > 0) : size;
+        specdec__template_value *part = specdec__template_new_list(t, whole);
+
+        size = size < list.size - at ? size : list.size - at;
+        if (!part)
+            break;
+        if (size)
+            memcpy(part, specdec__template_items(&list) + at, size * sizeof *part);
+        at += size;
+        while (fill && fill->kind != SPECDEC__TEMPLATE_NONE && size < whole)
+            part[size++] = *fill;
+        out[i] = specdec__template_listing(part, size);
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
+}
+
+static specdec__template_value specdec__template_filter_items(specdec__template *t,
+                                                              const specdec__template_value *value,
+                                                              const specdec__template_call *call, int unused)
+{
+    specdec__template_value out = specdec__template_listing(NULL, 0);
+
+    (void)call;
+    (void)unused;
+    if (value->kind == SPECDEC__TEMPLATE_DICT)
+        out = specdec__template_view(t, value, 2);
+    else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
+        specdec__template_refuse(t, "items needs a dict");
+    out.kind = SPECDEC__TEMPLATE_ITERATOR;
+    return out;
+}
+
+static specdec__template_value specdec__template_filter_default(specdec__template *t,
+                                                                const specdec__template_value *value,
+                                                                const specdec__template_call *call, int unused)
+{
+    const specdec__template_value *otherwise = specdec__template_argument(call, 0, "default_value");
+    const int boolean = specdec__template_flag(call, 1, "boolean", 0);
+
+    (void)t;
+    (void)unused;
+    if (value->kind != SPECDEC__TEMPLATE_UNDEFINED && !(boolean && !specdec__template_truth(value)))
+        return *value;
+    return otherwise ? *otherwise : specdec__template_string("");
+}
+
+static specdec__template_value specdec__template_filter_attr(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_call *call, int unused)
+{
+    const specdec__template_value name = specdec__template_words(t, call, 0, "name", "");
+
+    (void)unused;
+    return value->kind == SPECDEC__TEMPLATE_DICT ? specdec__template_bound(t, value, &name)
+                                                 : specdec__template_attribute(t, value, &name, 0);
+}
+
+/* A string's % : its fields take values of a tuple, or one value. */
+static specdec__template_value specdec__template_formatted(specdec__template *t, const specdec__template_value *format,
+                                                           const specdec__template_value *values, size_t count)
+{
+    const specdec__template_form form = specdec__template_form_of(0);
+    const char *text = specdec__template_text(format);
+    const size_t from = t->used;
+    size_t at, used = 0;
+
+    for (at = 0; at < format->size && !t->failed; at++) {
+        const char kind = at + 1 < format->size ? text[at + 1] : 0;
+        const specdec__template_value *value = used < count ? &values[used] : NULL;
+
+        if (text[at] != '%' || kind == '%') {
+            specdec__template_put(t, text + at, 1);
+            at += text[at] == '%';
+            continue;
+        }
+        if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_numeric(value)))
+            return specdec__template_refuse(t, "a field of a format is not known, or its value is missing");
+        if (kind == 's' && value->kind == SPECDEC__TEMPLATE_STRING)
+            specdec__template_put(t, value->of.at, value->size);
+        else if (kind == 'd')
+            specdec__template_put_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->of.real
+                                                                                    : value->of.integer);
+        else if (kind == 'r' || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
+            specdec__template_put_value(t, value, &form);
+        used++;
+        at++;
+    }
+    return used == count ? specdec__template_built(t, from)
+                         : specdec__template_refuse(t, "a format has more values than fields");
+}
+
+static specdec__template_value specdec__template_filter_format(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int unused)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+
+    (void)unused;
+    return specdec__template_formatted(t, &text, call->value, (size_t)call->count);
+}
+
+static specdec__template_value specdec__template_filter_center(specdec__template *t,
+                                                               const specdec__template_value *value,
+                                                               const specdec__template_call *call, int how)
+{
+    const specdec__template_value text = specdec__template_str(t, value);
+
+    return specdec__template_method_pad(t, &text, call, how);
+}
+
+static const struct {
+    const char *name;
+    int how;
+    specdec__template_value (*call)(specdec__template *t, const specdec__template_value *value,
+                                    const specdec__template_call *call, int how);
+} specdec__template_filters[] = {
+    {"tojson", 0, specdec__template_filter_json}, {"length", 0, specdec__template_filter_length},
+    {"count", 0, specdec__template_filter_length}, {"trim", 0, specdec__template_filter_trim},
+    {"default", 0, specdec__template_filter_default}, {"d", 0, specdec__template_filter_default},
+    {"string", 0, specdec__template_filter_string}, {"safe", 1, specdec__template_filter_string},
+    {"upper", SPECDEC__TEMPLATE_TO_UPPER, specdec__template_filter_case},
+    {"lower", SPECDEC__TEMPLATE_TO_LOWER, specdec__template_filter_case},
+    {"capitalize", SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_filter_case},
+    {"title", SPECDEC__TEMPLATE_TO_WORDS, specdec__template_filter_case},
+    {"join", 0, specdec__template_filter_join}, {"items", 0, specdec__template_filter_items},
+    {"dictsort", 1, specdec__template_filter_sort}, {"sort", 0, specdec__template_filter_sort},
+    {"list", 0, specdec__template_filter_list}, {"reverse", 1, specdec__template_filter_list},
+    {"replace", 0, specdec__template_filter_replace}, {"indent", 0, specdec__template_filter_indent},
+    {"map", 0, specdec__template_filter_map}, {"select", 0, specdec__template_filter_select},
+    {"reject", 1, specdec__template_filter_select}, {"selectattr", 2, specdec__template_filter_select},
+    {"rejectattr", 3, specdec__template_filter_select}, {"first", 0, specdec__template_filter_end},
+    {"last", 1, specdec__template_filter_end}, {"int", 0, specdec__template_filter_number},
+    {"float", 1, specdec__template_filter_number}, {"abs", 0, specdec__template_filter_abs},
+    {"round", 0, specdec__template_filter_round}, {"unique", 0, specdec__template_filter_extreme},
+    {"min", 1, specdec__template_filter_extreme}, {"max", 2, specdec__template_filter_extreme},
+    {"sum", 0, specdec__template_filter_sum}, {"groupby", 0, specdec__template_filter_group},
+    {"batch", 0, specdec__template_filter_batch}, {"slice", 1, specdec__template_filter_batch},
+    {"attr", 0, specdec__template_filter_attr}, {"format", 0, specdec__template_filter_format},
+    {"center", 2, specdec__template_filter_center}, {"escape", 0, specdec__template_filter_escape},
+    {"e", 0, specdec__template_filter_escape}, {"forceescape", 1, specdec__template_filter_escape},
+    {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_words},
+    {"urlencode", 0, specdec__template_filter_urlencode}};
+
+static int specdec__template_filter_known(int which)
+{
+    return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
+}
+
+/* A filter's row in the table; behind its end: it is not known. */
+static int specdec__template_filter_find(const specdec__template_value *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__template_filters); i++)
+        if (specdec__template_is(name, specdec__template_filters[i].name))
+            return (int)i;
+    return SPECDEC__COUNT(specdec__template_filters);
+}
+
+/* A filter, by its row in the table. */
+static specdec__template_value specdec__template_apply(specdec__template *t, int which,
+                                                       const specdec__template_value *value,
+                                                       const specdec__template_call *call)
+{
+    specdec__template_value out;
+
+    if (!specdec__template_filter_known(which))
+        return specdec__template_refuse(t, "a filter is not known");
+    if (++t->depth > SPECDEC__TEMPLATE_APPLIED)
+        return specdec__template_refuse(t, "filters are too deep in each other");
+    specdec__template_step(t, 0);
+    out = specdec__template_filters[which].call(t, value, call, specdec__template_filters[which].how);
+    t->depth--;
+    return out;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/template_token: the tokens of chat templates, and the instructions that they become.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Instructions. Those of a part of the text that comes too early are moved or copied, so jumps count from the
+   instruction behind them. */
+enum {
+    SPECDEC__TEMPLATE_TEXT, SPECDEC__TEMPLATE_EMIT, SPECDEC__TEMPLATE_CONSTANT, SPECDEC__TEMPLATE_LOAD,
+    SPECDEC__TEMPLATE_STORE, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, SPECDEC__TEMPLATE_UNPACK,
+    SPECDEC__TEMPLATE_ROTATE,     /* a b: b a b, for a < b < c */
+    SPECDEC__TEMPLATE_DROP_BELOW, /* a b: b */
+    SPECDEC__TEMPLATE_JUMP, SPECDEC__TEMPLATE_JUMP_FALSE,
+    SPECDEC__TEMPLATE_KEEP_FALSE, SPECDEC__TEMPLATE_KEEP_TRUE, /* jump, and keep the value; else drop it */
+    SPECDEC__TEMPLATE_NOT, SPECDEC__TEMPLATE_NEGATE, SPECDEC__TEMPLATE_PLUS,
+    SPECDEC__TEMPLATE_ADD, SPECDEC__TEMPLATE_SUBTRACT, SPECDEC__TEMPLATE_MULTIPLY, SPECDEC__TEMPLATE_DIVIDE,
+    SPECDEC__TEMPLATE_FLOOR, SPECDEC__TEMPLATE_MODULO, SPECDEC__TEMPLATE_POWER, SPECDEC__TEMPLATE_CONCATENATE,
+    SPECDEC__TEMPLATE_EQUAL, SPECDEC__TEMPLATE_UNEQUAL, SPECDEC__TEMPLATE_LESS, SPECDEC__TEMPLATE_AT_MOST,
+    SPECDEC__TEMPLATE_GREATER, SPECDEC__TEMPLATE_AT_LEAST, SPECDEC__TEMPLATE_IN, SPECDEC__TEMPLATE_NOT_IN,
+    SPECDEC__TEMPLATE_ATTRIBUTE, SPECDEC__TEMPLATE_ITEM, SPECDEC__TEMPLATE_MAKE_SLICE, SPECDEC__TEMPLATE_MAKE_LIST,
+    SPECDEC__TEMPLATE_MAKE_TUPLE, SPECDEC__TEMPLATE_MAKE_DICT,
+    SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* see specdec__template_arguments */
+    SPECDEC__TEMPLATE_FOR, SPECDEC__TEMPLATE_NEXT, SPECDEC__TEMPLATE_RAN, SPECDEC__TEMPLATE_END_FOR,
+    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that chooses those items for which a condition is true */
+    SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE,
+    SPECDEC__TEMPLATE_DEFINE,     /* a macro, whose body begins behind the jump that follows */
+    SPECDEC__TEMPLATE_MISSING,    /* skips the jump that follows when a parameter was not given */
+    SPECDEC__TEMPLATE_RETURN,
+    SPECDEC__TEMPLATE_SCOPE, SPECDEC__TEMPLATE_CAPTURE, SPECDEC__TEMPLATE_END_CAPTURE, SPECDEC__TEMPLATE_LEAVE,
+    SPECDEC__TEMPLATE_HALT
+};
+
+/* Kinds of tokens; an operator's is its character, or two, the first times 256. */
+enum { SPECDEC__TEMPLATE_TAG_END = 1, SPECDEC__TEMPLATE_NAME, SPECDEC__TEMPLATE_LITERAL, SPECDEC__TEMPLATE_QUOTED };
+
+enum {
+    SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* *arguments, **arguments */
+    SPECDEC__TEMPLATE_WHICH = 18 /* bits below the number of a filter or test */
+};
+
+/* ---- Tokens. */
+
+static int specdec__template_letter(int c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c > 127;
+}
+
+/* A byte of the text; 0: behind its end. */
+static int specdec__template_byte(const specdec__template *t, size_t at)
+{
+    return at < t->text.size ? t->text.data[at] : 0;
+}
+
+/* The run ends at a byte of the text, as it is not understood. */
+static void specdec__template_garbled(specdec__template *t, const char *why)
+{
+    const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
+
+    t->source = from;
+    specdec__template_fail(t, why, specdec__template_bytes(t->text.data + from, left < 24 ? left : 24));
+}
+
+/* One escape behind its backslash, into out[4]. Returns its bytes, and moves *at behind it. */
+static size_t specdec__template_escape(const specdec__template *t, size_t *at, unsigned char out[4])
+{
+    static const char names[] = "nrtabfv\\'\"", meant[] = "\n\r\t\a\b\f\v\\'\"";
+    const int c = specdec__template_byte(t, (*at)++);
+    const char *known = c ? strchr(names, c) : NULL;
+    int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, base = 16, i;
+    uint32_t code = 0;
+
+    if (known) {
+        out[0] = (unsigned char)meant[known - names];
+        return 1;
+    }
+    if (c == '\n')
+        return 0;
+    if (c >= '0' && c <= '7') {
+        digits = 3;
+        base = 8;
+        --*at;
+    }
+    for (i = 0; i < digits; i++) {
+        const int digit = specdec__template_byte(t, *at), letter = digit | 32;
+        const int value = digit >= '0' && digit <= '9'     ? digit - '0'
+                          : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
+                                                           : base;
+        if (value >= base)
+            break;
+        code = code * (uint32_t)base + (uint32_t)value;
+        ++*at;
+    }
+    if (digits && (i == digits || base == 8))
+        return specdec__json_encode(code < 0x110000 && (code < 0xd800 || code > 0xdfff) ? code : 0xfffd, out);
+    *at -= (size_t)i;
+    out[0] = '\\';
+    out[1] = (unsigned char)c;
+    return c ? 2 : 1;
+}
+
+/* A string between quotes, whose first is at t->at. */
+static void specdec__template_lex_string(specdec__template *t)
+{
+    const int quote = specdec__template_byte(t, t->at);
+    const size_t from = t->at + 1;
+    size_t end = from, escapes = 0, size = 0, at, count;
+    unsigned char bytes[4], *out;
+
+    while (end < t->text.size && t->text.data[end] != quote) {
+        escapes += t->text.data[end] == '\\';
+        end += t->text.data[end] == '\\' ? 2 : 1;
+    }
+    if (end >= t->text.size) {
+        specdec__template_garbled(t, "a string has no end");
+        return;
+    }
+    t->token.kind = SPECDEC__TEMPLATE_QUOTED;
+    t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + from, end - from);
+    t->at = end + 1;
+    if (!escapes)
+        return;
+    out = (unsigned char *)specdec__template_take_top(t, 2 * (end - from)); /* \N is the only one that grows */
+    for (at = from; out && at < end;) {
+        count = 1;
+        bytes[0] = t->text.data[at++];
+        if (bytes[0] == '\\')
+            count = specdec__template_escape(t, &at, bytes);
+        memcpy(out + size, bytes, count);
+        size += count;
+    }
+    t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
+}
+
+/* A number: decimal digits, perhaps with a fraction and an exponent; or 0x, 0o, 0b. */
+static void specdec__template_lex_number(specdec__template *t)
+{
+    specdec__json number;
+    specdec__json_node node;
+    size_t at = t->at;
+    int64_t integer = 0;
+    double real = 0;
+    const int letter = specdec__template_byte(t, at + 1) | 32;
+    const int base = specdec__template_byte(t, at) != '0' ? 10
+                     : letter == 'x'                      ? 16
+                     : letter == 'o'                      ? 8
+                     : letter == 'b'                      ? 2
+                                                          : 10;
+    t->token.kind = SPECDEC__TEMPLATE_LITERAL;
+    for (at += base != 10 ? 2 : 0;; at++) {
+        const int c = specdec__template_byte(t, at), low = c | 32;
+        const int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : 99;
+
+        if (c == '_')
+            continue;
+        if (digit >= base)
+            break;
+        if (integer > (INT64_MAX - digit) / base) {
+            specdec__template_garbled(t, "a number is too large");
+            return;
+        }
+        integer = integer * base + digit;
+    }
+    memset(&number, 0, sizeof number);
+    memset(&node, 0, sizeof node);
+    number.text = t->text.data;
+    number.size = t->text.size;
+    if (specdec__template_byte(t, at) == '.' && specdec__json_digits(&number, at + 1) > at + 1)
+        node.escaped = 1;
+    if (node.escaped)
+        at = specdec__json_digits(&number, at + 1);
+    if (base == 10 && (specdec__template_byte(t, at) | 32) == 'e') {
+        size_t digits = at + 1;
+
+        digits += specdec__template_byte(t, digits) == '+' || specdec__template_byte(t, digits) == '-';
+        if (specdec__json_digits(&number, digits) > digits) {
+            at = specdec__json_digits(&number, digits);
+            node.escaped = 1;
+        }
+    }
+    t->token.value = specdec__template_integer(integer);
+    if (node.escaped) {
+        number.nodes = &node;
+        node.kind = SPECDEC__JSON_NUMBER;
+        node.from = (uint32_t)t->at;
+        node.to = (uint32_t)at;
+        specdec__json_double(&number, 0, &real);
+        t->token.value = specdec__template_double(real);
+    }
+    t->at = at;
+}
+
+/* Does the tag that is read end here? Moves behind its end. */
+static int specdec__template_lex_end(specdec__template *t)
+{
+    const int c = specdec__template_byte(t, t->at);
+    const int marked = c == '-' || (c == '+' && t->tag == '%');
+    const size_t at = t->at + (size_t)marked;
+
+    if (t->brackets || specdec__template_byte(t, at) != (t->tag == '{' ? '}' : '%') ||
+        specdec__template_byte(t, at + 1) != '}')
+        return 0;
+    t->strip = marked ? (c == '-' ? 2 : 0) : t->tag != '{';
+    t->at = at + 2;
+    t->token.kind = SPECDEC__TEMPLATE_TAG_END;
+    return 1;
+}
+
+/* Reads the next token of a tag. */
+static void specdec__template_lex(specdec__template *t)
+{
+    static const char doubles[] = "==!=<=>=//**";
+    int c, i, next;
+
+    if (t->token.kind == SPECDEC__TEMPLATE_TAG_END)
+        return;
+    while (t->at < t->text.size && t->text.data[t->at] < 128 && specdec__template_is_space(t->text.data[t->at]))
+        t->at++;
+    t->token.from = t->at;
+    specdec__template_step(t, 0);
+    c = specdec__template_byte(t, t->at);
+    if (t->at >= t->text.size) {
+        specdec__template_garbled(t, "a tag has no end");
+        t->token.kind = SPECDEC__TEMPLATE_TAG_END;
+    } else if (specdec__template_lex_end(t)) {
+        return;
+    } else if (c == '"' || c == '\'') {
+        specdec__template_lex_string(t);
+    } else if (c >= '0' && c <= '9') {
+        specdec__template_lex_number(t);
+    } else if (specdec__template_letter(c)) {
+        t->token.kind = SPECDEC__TEMPLATE_NAME;
+        while (specdec__template_letter(specdec__template_byte(t, t->at)))
+            t->at++;
+        t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + t->token.from,
+                                              t->at - t->token.from);
+    } else {
+        next = specdec__template_byte(t, ++t->at);
+        t->token.kind = c;
+        for (i = 0; i < 12; i += 2)
+            if (c == doubles[i] && next == doubles[i + 1])
+                t->token.kind = c << 8 | next;
+        t->at += t->token.kind > 255;
+        if (!strchr("=<>!+-/*%~[](){}.:|,;", c) || c == 0 || t->token.kind == '!')
+            specdec__template_garbled(t, "a character is not understood");
+        t->brackets += c == '(' || c == '[' || c == '{';
+        t->brackets -= (c == ')' || c == ']' || c == '}') && t->brackets > 0;
+    }
+}
+
+/* The token behind the one that is read. */
+static specdec__template_token specdec__template_peek(specdec__template *t)
+{
+    const specdec__template_token now = t->token;
+    const size_t at = t->at, limit = t->limit;
+    const int brackets = t->brackets, strip = t->strip;
+    specdec__template_token next;
+
+    specdec__template_lex(t);
+    next = t->token;
+    t->token = now;
+    t->at = at;
+    t->limit = limit; /* what an escaped string took */
+    t->brackets = brackets;
+    t->strip = strip;
+    return next;
+}
+
+static int specdec__template_sees(const specdec__template *t, const char *name)
+{
+    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_is(&t->token.value, name);
+}
+
+/* Takes an operator, or a name, if it is there. */
+static int specdec__template_accept(specdec__template *t, int kind)
+{
+    if (t->failed || t->token.kind != kind)
+        return 0;
+    specdec__template_lex(t);
+    return 1;
+}
+
+static int specdec__template_accept_name(specdec__template *t, const char *name)
+{
+    if (t->failed || !specdec__template_sees(t, name))
+        return 0;
+    specdec__template_lex(t);
+    return 1;
+}
+
+static void specdec__template_expect(specdec__template *t, int kind)
+{
+    if (!specdec__template_accept(t, kind))
+        specdec__template_garbled(t, "it is not understood");
+}
+
+/* ---- Instructions. */
+
+/* The one copy of a name. */
+static specdec__template_value specdec__template_intern(specdec__template *t, specdec__template_value name)
+{
+    specdec__template_name **head, *own;
+    uint32_t hash = 0;
+    size_t i;
+
+    for (i = 0; i < name.size; i++)
+        hash = hash * 31 + (unsigned char)specdec__template_text(&name)[i];
+    head = &t->names[(hash ^ hash >> 6) % SPECDEC__COUNT(t->names)];
+    for (own = *head; own; own = own->next)
+        if (own->value.size == name.size && memcmp(own->value.of.at, name.of.at, name.size) == 0)
+            return own->value;
+    own = (specdec__template_name *)specdec__template_take_top(t, sizeof *own);
+    if (!own)
+        return name;
+    own->value = name;
+    own->next = *head;
+    *head = own;
     return name;
 }
 
-/* A new block; NULL, and the run has ended, when there are too many. */
-static specdec__template_block *specdec__template_push(specdec__template *t, int kind, specdec__bytes name)
+/* Appends an instruction. Returns its number. */
+static int32_t specdec__template_emit(specdec__template *t, int op, int32_t argument)
+{
+    specdec__template_code *code = &t->code[t->codes];
+
+    if (t->failed || t->limit - t->used < sizeof *code) {
+        specdec__template_refuse(t, "it needs too much memory");
+        return 0;
+    }
+    t->used += sizeof *code;
+    code->op = (unsigned)op & 255u;
+    code->source = (uint32_t)t->token.from & 0xffffffu;
+    code->argument = argument;
+    return (int32_t)t->codes++;
+}
+
+/* Appends an instruction with some values, which are kept. */
+static void specdec__template_emit_values(specdec__template *t, int op, const specdec__template_value *values,
+                                          int count)
+{
+    void *own = specdec__template_take_top(t, (size_t)count * sizeof *values);
+
+    if (!own)
+        return;
+    memcpy(own, values, (size_t)count * sizeof *values);
+    specdec__template_emit(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
+}
+
+static void specdec__template_emit_constant(specdec__template *t, specdec__template_value value)
+{
+    specdec__template_emit_values(t, SPECDEC__TEMPLATE_CONSTANT, &value, 1);
+}
+
+static void specdec__template_emit_name(specdec__template *t, int op, specdec__template_value name)
+{
+    name = specdec__template_intern(t, name);
+    specdec__template_emit_values(t, op, &name, 1);
+}
+
+/* Makes a jump go to the next instruction. */
+static void specdec__template_land(specdec__template *t, int32_t jump)
+{
+    if (!t->failed && jump >= 0)
+        t->code[jump].argument = (int32_t)t->codes - jump - 1;
+}
+
+/* Appends a jump to the end of a chain; makes all of a chain go to the next instruction. */
+static int32_t specdec__template_chain(specdec__template *t, int32_t last)
+{
+    return specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, last);
+}
+
+static void specdec__template_land_all(specdec__template *t, int32_t last)
+{
+    while (!t->failed && last >= 0) {
+        const int32_t before = t->code[last].argument;
+
+        specdec__template_land(t, last);
+        last = before;
+    }
+}
+
+static void specdec__template_jump_back(specdec__template *t, int32_t to)
+{
+    const int32_t jump = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+
+    if (!t->failed)
+        t->code[jump].argument = to - jump - 1;
+}
+
+/* Appends copies of instructions. */
+static void specdec__template_repeat(specdec__template *t, int32_t from, int32_t to)
+{
+    for (; from < to && !t->failed; from++) {
+        const int32_t made = specdec__template_emit(t, 0, 0);
+
+        if (!t->failed)
+            t->code[made] = t->code[from];
+    }
+}
+
+static void specdec__template_reverse(specdec__template *t, int32_t from, int32_t to)
+{
+    for (; from < --to; from++) {
+        const specdec__template_code code = t->code[from];
+
+        t->code[from] = t->code[to];
+        t->code[to] = code;
+    }
+}
+
+/* Exchanges the instructions from one place to another with those behind them. */
+static void specdec__template_exchange(specdec__template *t, int32_t from, int32_t middle)
+{
+    if (t->failed)
+        return;
+    specdec__template_step(t, 8 * (t->codes - (size_t)from));
+    specdec__template_reverse(t, from, middle);
+    specdec__template_reverse(t, middle, (int32_t)t->codes);
+    specdec__template_reverse(t, from, (int32_t)t->codes);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/template_parse: chat templates are compiled into instructions, in one pass over their text.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* ---- Expressions. Levels: 0 (a if b else c), 1 or, 2 and, 3 not, 4 comparisons, 5 + -, 6 ~, 7 * / // %, 8 **. */
+
+static void specdec__template_expression(specdec__template *t, int level);
+
+/* Expressions between commas, up to a token that ends them. Returns how many; *comma: there was one. */
+static int specdec__template_list(specdec__template *t, int level, int end, int *comma)
+{
+    int count = 0;
+
+    *comma = 0;
+    while (!t->failed && t->token.kind != end && t->token.kind != SPECDEC__TEMPLATE_TAG_END && t->token.kind != '=') {
+        specdec__template_expression(t, level);
+        count++;
+        if (!specdec__template_accept(t, ','))
+            break;
+        *comma = 1;
+    }
+    return count;
+}
+
+/* An expression, or several that make a tuple. */
+static void specdec__template_tuple(specdec__template *t, int level, int end)
+{
+    int comma;
+    const int count = specdec__template_list(t, level, end, &comma);
+
+    if (comma || (!count && end == ')'))
+        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
+    else if (!count)
+        specdec__template_garbled(t, "an expression is missing");
+}
+
+static void specdec__template_dict(specdec__template *t)
+{
+    int count = 0;
+
+    while (!t->failed && t->token.kind != '}') {
+        specdec__template_expression(t, 0);
+        specdec__template_expect(t, ':');
+        specdec__template_expression(t, 0);
+        count++;
+        if (!specdec__template_accept(t, ','))
+            break;
+    }
+    specdec__template_expect(t, '}');
+    specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
+}
+
+/* Arguments between parentheses: their values, then for each that has a name the name and its value. Returns how many,
+   8 bits each, and whether *arguments and **arguments follow. */
+static int32_t specdec__template_arguments(specdec__template *t)
+{
+    int32_t count = 0, names = 0, stars = 0;
+    specdec__template_value name;
+
+    specdec__template_expect(t, '(');
+    while (!t->failed && t->token.kind != ')') {
+        if (t->token.kind == ('*' << 8 | '*')) {
+            specdec__template_lex(t);
+            specdec__template_expression(t, 0);
+            stars |= SPECDEC__TEMPLATE_STARS;
+        } else if (specdec__template_accept(t, '*')) {
+            specdec__template_expression(t, 0);
+            stars |= SPECDEC__TEMPLATE_STAR;
+        } else if (stars) {
+            specdec__template_garbled(t, "arguments behind *arguments are not known");
+        } else if (t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_peek(t).kind == '=') {
+            name = specdec__template_intern(t, t->token.value);
+            name.kind = SPECDEC__TEMPLATE_KEYWORD;
+            specdec__template_emit_constant(t, name);
+            specdec__template_lex(t);
+            specdec__template_lex(t);
+            specdec__template_expression(t, 0);
+            names++;
+        } else if (names) {
+            specdec__template_garbled(t, "an argument without a name is behind one with a name");
+        } else {
+            specdec__template_expression(t, 0);
+            count++;
+        }
+        if (!specdec__template_accept(t, ','))
+            break;
+    }
+    specdec__template_expect(t, ')');
+    if (count > 255 || names > 255)
+        specdec__template_garbled(t, "it has too many arguments");
+    return count | names << 8 | stars;
+}
+
+/* What stands between [ and ]. */
+static void specdec__template_subscript(specdec__template *t)
+{
+    int part, slice = 0;
+
+    if (t->token.kind != ':')
+        specdec__template_expression(t, 0);
+    else
+        specdec__template_emit_constant(t, specdec__template_none());
+    for (part = 0; part < 2 && specdec__template_accept(t, ':'); part++) {
+        slice = 1;
+        if (t->token.kind != ':' && t->token.kind != ']')
+            specdec__template_expression(t, 0);
+        else
+            specdec__template_emit_constant(t, specdec__template_none());
+    }
+    if (slice && part < 2)
+        specdec__template_emit_constant(t, specdec__template_none());
+    if (slice)
+        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
+    specdec__template_expect(t, ']');
+    specdec__template_emit(t, SPECDEC__TEMPLATE_ITEM, 0);
+}
+
+/* Attributes, items and calls behind a value. */
+static void specdec__template_postfix(specdec__template *t)
+{
+    while (!t->failed) {
+        if (t->token.kind == '(') {
+            const int32_t arguments = specdec__template_arguments(t);
+
+            specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, arguments);
+        } else if (specdec__template_accept(t, '[')) {
+            specdec__template_subscript(t);
+        } else if (specdec__template_accept(t, '.')) {
+            if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
+                specdec__template_emit_name(t, SPECDEC__TEMPLATE_ATTRIBUTE, t->token.value);
+            } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
+                specdec__template_emit_constant(t, t->token.value);
+                specdec__template_emit(t, SPECDEC__TEMPLATE_ITEM, 0);
+            } else {
+                specdec__template_garbled(t, "the name of an attribute is missing");
+            }
+            specdec__template_lex(t);
+        } else {
+            return;
+        }
+    }
+}
+
+/* A name or a literal. */
+static void specdec__template_primary(specdec__template *t)
+{
+    specdec__template_value value = t->token.value;
+    int comma;
+
+    if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
+        if (specdec__template_sees(t, "true") || specdec__template_sees(t, "True")) {
+            specdec__template_emit_constant(t, specdec__template_bool(1));
+        } else if (specdec__template_sees(t, "false") || specdec__template_sees(t, "False")) {
+            specdec__template_emit_constant(t, specdec__template_bool(0));
+        } else if (specdec__template_sees(t, "none") || specdec__template_sees(t, "None")) {
+            specdec__template_emit_constant(t, specdec__template_none());
+        } else {
+            specdec__template_emit_name(t, SPECDEC__TEMPLATE_LOAD, value);
+            if (t->macro) {
+                t->macro->caller |= specdec__template_sees(t, "caller");
+                t->macro->varargs |= specdec__template_sees(t, "varargs");
+                t->macro->kwargs |= specdec__template_sees(t, "kwargs");
+            }
+        }
+        specdec__template_lex(t);
+    } else if (t->token.kind == SPECDEC__TEMPLATE_QUOTED) {
+        specdec__template_lex(t);
+        specdec__template_emit_constant(t, value);
+        while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* strings behind each other are one */
+            specdec__template_emit_constant(t, t->token.value);
+            specdec__template_emit(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
+            specdec__template_lex(t);
+        }
+    } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
+        specdec__template_lex(t);
+        specdec__template_emit_constant(t, value);
+    } else if (specdec__template_accept(t, '(')) {
+        specdec__template_tuple(t, 0, ')');
+        specdec__template_expect(t, ')');
+    } else if (specdec__template_accept(t, '[')) {
+        const int count = specdec__template_list(t, 0, ']', &comma);
+
+        specdec__template_expect(t, ']');
+        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
+    } else if (specdec__template_accept(t, '{')) {
+        specdec__template_dict(t);
+    } else {
+        specdec__template_garbled(t, "an expression is not understood");
+    }
+}
+
+/* One filter, at its name. */
+static void specdec__template_filter(specdec__template *t)
+{
+    const int which = specdec__template_filter_find(&t->token.value);
+    const size_t source = t->token.from;
+    int32_t arguments = 0, made;
+
+    if (t->token.kind != SPECDEC__TEMPLATE_NAME) {
+        specdec__template_garbled(t, "the name of a filter is missing");
+        return;
+    }
+    specdec__template_lex(t);
+    if (t->token.kind == '(')
+        arguments = specdec__template_arguments(t);
+    made = specdec__template_emit(t, SPECDEC__TEMPLATE_FILTER, arguments | which << SPECDEC__TEMPLATE_WHICH);
+    if (!t->failed)
+        t->code[made].source = (uint32_t)source & 0xffffffu;
+}
+
+/* A test behind "is". */
+static void specdec__template_test(specdec__template *t)
+{
+    const int negated = specdec__template_accept_name(t, "not");
+    const int which = specdec__template_test_find(&t->token.value);
+    int32_t arguments = 0;
+
+    if (t->token.kind != SPECDEC__TEMPLATE_NAME) {
+        specdec__template_garbled(t, "the name of a test is missing");
+        return;
+    }
+    specdec__template_lex(t);
+    if (t->token.kind == '(') {
+        arguments = specdec__template_arguments(t);
+    } else if ((t->token.kind == SPECDEC__TEMPLATE_NAME && !specdec__template_sees(t, "else") &&
+                !specdec__template_sees(t, "or") && !specdec__template_sees(t, "and") &&
+                !specdec__template_sees(t, "is") && !specdec__template_sees(t, "if") &&
+                !specdec__template_sees(t, "not") && !specdec__template_sees(t, "in")) ||
+               t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
+               t->token.kind == '[' || t->token.kind == '{') {
+        specdec__template_primary(t);
+        specdec__template_postfix(t);
+        arguments = 1;
+    } else if (specdec__template_sees(t, "is")) {
+        specdec__template_garbled(t, "a test is behind another one");
+    }
+    specdec__template_emit(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_WHICH);
+    if (negated)
+        specdec__template_emit(t, SPECDEC__TEMPLATE_NOT, 0);
+}
+
+/* A value with its signs, and what stands behind it; filters: also filters and tests. */
+static void specdec__template_unary(specdec__template *t, int filters)
+{
+    char signs[SPECDEC__TEMPLATE_DEPTH];
+    int count = 0;
+
+    while (!t->failed && (t->token.kind == '-' || t->token.kind == '+')) {
+        if (count == SPECDEC__TEMPLATE_DEPTH) {
+            specdec__template_garbled(t, "it has too many signs");
+            return;
+        }
+        signs[count++] = (char)t->token.kind;
+        specdec__template_lex(t);
+    }
+    specdec__template_primary(t);
+    specdec__template_postfix(t);
+    while (count > 0)
+        specdec__template_emit(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
+    while (filters && !t->failed) {
+        if (specdec__template_accept(t, '|')) {
+            specdec__template_filter(t);
+        } else if (specdec__template_accept_name(t, "is")) {
+            specdec__template_test(t);
+        } else if (t->token.kind == '(') {
+            const int32_t arguments = specdec__template_arguments(t);
+
+            specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, arguments);
+        } else {
+            return;
+        }
+    }
+}
+
+/* The operator that the token is: its level, and its instruction. 0: it is none. */
+static int specdec__template_operator(specdec__template *t, int *op)
+{
+    static const struct { short kind; char level, op; } operators[] = {
+        {'=' << 8 | '=', 4, SPECDEC__TEMPLATE_EQUAL}, {'!' << 8 | '=', 4, SPECDEC__TEMPLATE_UNEQUAL},
+        {'<', 4, SPECDEC__TEMPLATE_LESS}, {'<' << 8 | '=', 4, SPECDEC__TEMPLATE_AT_MOST},
+        {'>', 4, SPECDEC__TEMPLATE_GREATER}, {'>' << 8 | '=', 4, SPECDEC__TEMPLATE_AT_LEAST},
+        {'+', 5, SPECDEC__TEMPLATE_ADD}, {'-', 5, SPECDEC__TEMPLATE_SUBTRACT}, {'~', 6, SPECDEC__TEMPLATE_CONCATENATE},
+        {'*', 7, SPECDEC__TEMPLATE_MULTIPLY}, {'/', 7, SPECDEC__TEMPLATE_DIVIDE}, {'%', 7, SPECDEC__TEMPLATE_MODULO},
+        {'/' << 8 | '/', 7, SPECDEC__TEMPLATE_FLOOR}, {'*' << 8 | '*', 8, SPECDEC__TEMPLATE_POWER}};
+    size_t i;
+
+    if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
+        *op = specdec__template_sees(t, "or") ? SPECDEC__TEMPLATE_KEEP_TRUE : SPECDEC__TEMPLATE_KEEP_FALSE;
+        if (*op == SPECDEC__TEMPLATE_KEEP_TRUE || specdec__template_sees(t, "and"))
+            return *op == SPECDEC__TEMPLATE_KEEP_TRUE ? 1 : 2;
+        *op = SPECDEC__TEMPLATE_IN;
+        if (specdec__template_sees(t, "in"))
+            return 4;
+        *op = SPECDEC__TEMPLATE_NOT_IN;
+        if (specdec__template_sees(t, "not")) {
+            const specdec__template_token next = specdec__template_peek(t);
+
+            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_is(&next.value, "in") ? 4 : 0;
+        }
+        return 0;
+    }
+    for (i = 0; i < SPECDEC__COUNT(operators); i++)
+        if (t->token.kind == operators[i].kind) {
+            *op = operators[i].op;
+            return operators[i].level;
+        }
+    return 0;
+}
+
+/* Comparisons behind a value: of several, as in a < b < c, all must hold. */
+static void specdec__template_compare(specdec__template *t, int op)
+{
+    int32_t ends = -1;
+    int next = 0, more = 1;
+
+    while (!t->failed && more) {
+        if (op == SPECDEC__TEMPLATE_NOT_IN)
+            specdec__template_lex(t);
+        specdec__template_lex(t);
+        specdec__template_expression(t, 5);
+        more = specdec__template_operator(t, &next) == 4;
+        if (more)
+            specdec__template_emit(t, SPECDEC__TEMPLATE_ROTATE, 0);
+        specdec__template_emit(t, op, 0);
+        if (more)
+            ends = specdec__template_emit(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
+        op = next;
+    }
+    if (ends < 0)
+        return;
+    specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 1);
+    specdec__template_land_all(t, ends);
+    specdec__template_emit(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
+}
+
+/* "if b else c" behind a value that begins at an instruction; the value is computed behind b. */
+static void specdec__template_choice(specdec__template *t, int32_t begin)
+{
+    int32_t middle = (int32_t)t->codes, no, end;
+
+    specdec__template_expression(t, 1);
+    no = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
+    specdec__template_exchange(t, begin, middle);
+    end = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    specdec__template_land(t, no);
+    if (specdec__template_accept_name(t, "else"))
+        specdec__template_expression(t, 0);
+    else
+        specdec__template_emit_constant(t, specdec__template_undefined());
+    specdec__template_land(t, end);
+}
+
+/* An expression of operators of a level and those above it. */
+static void specdec__template_expression(specdec__template *t, int level)
+{
+    const int32_t begin = (int32_t)t->codes;
+    int32_t jump;
+    int found, op;
+
+    if (++t->depth > 2 * SPECDEC__TEMPLATE_DEPTH)
+        specdec__template_garbled(t, "an expression is too deep");
+    if (t->failed)
+        return;
+    if (level <= 3 && specdec__template_accept_name(t, "not")) {
+        specdec__template_expression(t, 3);
+        specdec__template_emit(t, SPECDEC__TEMPLATE_NOT, 0);
+    } else {
+        specdec__template_unary(t, 1);
+    }
+    while (!t->failed && (found = specdec__template_operator(t, &op)) != 0 && found >= level) {
+        if (found == 4) {
+            specdec__template_compare(t, op);
+            continue;
+        }
+        specdec__template_lex(t);
+        jump = found < 3 ? specdec__template_emit(t, op, 0) : -1;
+        specdec__template_expression(t, found + 1);
+        specdec__template_land(t, jump);
+        if (jump < 0)
+            specdec__template_emit(t, op, 0);
+    }
+    while (level == 0 && specdec__template_accept_name(t, "if"))
+        specdec__template_choice(t, begin);
+    t->depth--;
+}
+
+/* ---- Statements. */
+
+/* A new block, from the statement that is read. NULL: there are too many. */
+static specdec__template_block *specdec__template_open(specdec__template *t, int kind)
 {
     specdec__template_block *block = &t->block[t->blocks];
 
     if (t->blocks == SPECDEC__TEMPLATE_BLOCKS) {
-        specdec__template_fail(t, "its blocks are too deep", name);
+        specdec__template_garbled(t, "its blocks are too deep");
         return NULL;
     }
     t->blocks++;
     memset(block, 0, sizeof *block);
     block->kind = kind;
-    block->name = name;
-    block->body = t->end;
-    block->written = t->written;
-    block->variables = t->variables;
+    block->begin = block->middle = block->ends = block->breaks = -1;
+    block->source = t->token.from;
+    block->macro = t->macro;
     return block;
 }
 
-/* if, and elif behind what was not run. */
+/* The innermost block, which must be of a kind; NULL: it is not. */
+static specdec__template_block *specdec__template_inner(specdec__template *t, int kind)
+{
+    if (!t->failed && t->blocks && t->block[t->blocks - 1].kind == kind)
+        return &t->block[t->blocks - 1];
+    specdec__template_garbled(t, "it ends a block that has not begun");
+    return NULL;
+}
+
 static void specdec__template_if(specdec__template *t)
 {
-    specdec__bytes name = specdec__template_bytes("if", 2);
-    int taken = 0;
+    specdec__template_block *block = specdec__template_open(t, 'i');
 
-    while (!t->failed && !taken) {
-        specdec__template_value wanted = specdec__template_number(SPECDEC__TEMPLATE_BOOL, 1);
-
-        if (!specdec__bytes_are(name, "else"))
-            wanted = specdec__template_expression(t);
-        taken = specdec__template_truth(&wanted);
-        if (!t->failed && !taken) {
-            name = specdec__template_pass(t, 1);
-            if (specdec__bytes_are(name, "endif"))
-                return;
-        }
-    }
-    specdec__template_push(t, 'i', name);
+    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    if (block)
+        block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* Begins the next round of a loop, or leaves it. */
-static void specdec__template_round(specdec__template *t)
+static void specdec__template_elif(specdec__template *t)
 {
-    specdec__template_block *block = &t->block[t->blocks - 1];
-    specdec__template_value loop = block->list;
+    specdec__template_block *block = specdec__template_inner(t, 'i');
 
-    t->variables = block->variables;
-    t->sets++;
-    if (block->index == (int)block->list.size) {
-        t->blocks--;
+    if (!block || block->begin < 0) {
+        specdec__template_garbled(t, "it has an elif behind else");
         return;
     }
-    loop.kind = SPECDEC__TEMPLATE_LOOP;
-    loop.number = block->index;
-    specdec__template_set(t, block->name, 0, ((const specdec__template_value *)block->list.at)[block->index++]);
-    specdec__template_set_name(t, "loop", loop);
-    t->end = block->body;
-    specdec__template_close(t);
+    block->ends = specdec__template_chain(t, block->ends);
+    specdec__template_land(t, block->begin);
+    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* Those items of a list for which an expression at t->at is true, with each as a variable. */
-static specdec__template_value specdec__template_filter(specdec__template *t, specdec__bytes name,
-                                                        specdec__template_value list)
+/* The end of a loop's rounds: it is left, or does what stands behind its else. */
+static void specdec__template_end_rounds(specdec__template *t, specdec__template_block *block)
 {
-    specdec__template_value *out = (specdec__template_value *)specdec__template_take(t, list.size * sizeof *out);
-    const int variables = t->variables;
-    const size_t at = t->at;
-    size_t i, count = 0;
-
-    for (i = 0; out && !t->failed && i < list.size; i++) {
-        const specdec__template_value item = ((const specdec__template_value *)list.at)[i];
-        specdec__template_value wanted;
-
-        t->at = at;
-        t->variables = variables;
-        specdec__template_bind(t, name, item);
-        wanted = specdec__template_expression(t);
-        if (specdec__template_truth(&wanted))
-            out[count++] = item;
-    }
-    t->variables = variables;
-    if (!list.size) {
-        t->skip++;
-        specdec__template_expression(t);
-        t->skip--;
-    }
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, out, count);
+    specdec__template_emit(t, SPECDEC__TEMPLATE_RAN, 0);
+    specdec__template_jump_back(t, block->middle);
+    specdec__template_land(t, block->begin);
+    specdec__template_land_all(t, block->breaks);
+    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_END_FOR, 0);
+    block->kind = 'e';
 }
 
-static void specdec__template_for(specdec__template *t)
-{
-    const specdec__bytes name = specdec__template_name(t);
-    specdec__template_value list;
-    specdec__template_block *block;
-
-    if (!specdec__template_accept(t, "in")) {
-        specdec__template_fail(t, "it has a loop that is not understood", name);
-        return;
-    }
-    list = specdec__template_binary(t, 0);
-    if (list.kind == SPECDEC__TEMPLATE_UNDEFINED)
-        list = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0);
-    if (list.kind != SPECDEC__TEMPLATE_LIST)
-        specdec__template_fail(t, "it loops over what is no list", name);
-    if (!t->failed && specdec__template_accept(t, "if"))
-        list = specdec__template_filter(t, name, list);
-    if (t->failed || specdec__template_next(t)) {
-        specdec__template_fail(t, "it has a loop that is not understood", name);
-        return;
-    }
-    if (!list.size) {
-        if (specdec__bytes_are(specdec__template_pass(t, 1), "else"))
-            specdec__template_push(t, 'e', name);
-        return;
-    }
-    block = specdec__template_push(t, 'f', name);
-    if (block) {
-        block->list = list;
-        specdec__template_round(t);
-    }
-}
-
-static void specdec__template_assign(specdec__template *t)
-{
-    specdec__bytes name = specdec__template_name(t), attribute;
-    const specdec__template_variable *variable;
-    int space = 0;
-
-    if (specdec__template_accept(t, ".")) {
-        attribute = specdec__template_name(t);
-        variable = specdec__template_find(t, name, 0);
-        space = variable && variable->value.kind == SPECDEC__TEMPLATE_SPACE ? (int)variable->value.number : 0;
-        if (!space)
-            specdec__template_fail(t, "it sets an attribute of what is no namespace", name);
-        name = attribute;
-    }
-    if (!specdec__template_next(t) && !space) {
-        specdec__template_push(t, 's', name);
-        return;
-    }
-    if (!specdec__template_accept(t, "=")) {
-        specdec__template_fail(t, "it sets what is not understood", name);
-        return;
-    }
-    specdec__template_set(t, name, space, specdec__template_expression(t));
-    if (specdec__template_next(t))
-        specdec__template_fail(t, "it sets what is not understood", name);
-}
-
-/* The end of a block: of a loop, perhaps another round; of a set, its value. */
-static void specdec__template_end(specdec__template *t, specdec__bytes name)
-{
-    const specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
-    specdec__template_value value;
-
-    if (!t->blocks) {
-        specdec__template_fail(t, "it ends a block that has not begun", name);
-    } else if (block->kind == 'f') {
-        specdec__template_round(t);
-    } else if (block->kind == 's') {
-        t->blocks--;
-        value = specdec__template_join(t, specdec__template_string(""),
-                                       specdec__template_of(SPECDEC__TEMPLATE_STRING, t->output + block->written,
-                                                            t->written - block->written));
-        t->written = block->written;
-        specdec__template_set(t, block->name, 0, value);
-    } else {
-        t->blocks--;
-    }
-}
-
-/* elif or else behind what was run: the rest of the block is passed over. */
-static void specdec__template_leave(specdec__template *t, specdec__bytes name)
+static void specdec__template_else(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
 
-    if (t->blocks && block->kind == 'f' && block->index < (int)block->list.size) {
-        specdec__template_round(t);
+    if (t->blocks && block->kind == 'f') {
+        specdec__template_end_rounds(t, block);
         return;
     }
-    specdec__template_pass(t, 0);
-    specdec__template_end(t, name);
-}
-
-/* One statement. Returns 1 when it ends a macro. */
-static int specdec__template_statement(specdec__template *t)
-{
-    const specdec__bytes name = specdec__template_name(t);
-    specdec__template_value macro;
-    specdec__bytes own;
-
-    if (specdec__bytes_are(name, "if")) {
-        specdec__template_if(t);
-    } else if (specdec__bytes_are(name, "for")) {
-        specdec__template_for(t);
-    } else if (specdec__bytes_are(name, "set")) {
-        specdec__template_assign(t);
-    } else if (specdec__bytes_are(name, "elif") || specdec__bytes_are(name, "else")) { /* behind what was run */
-        specdec__template_leave(t, name);
-    } else if (specdec__bytes_are(name, "macro")) {
-        own = specdec__template_name(t);
-        if (!specdec__template_accept(t, "("))
-            specdec__template_fail(t, "it has a macro that is not understood", own);
-        macro = specdec__template_of(SPECDEC__TEMPLATE_MACRO, NULL, t->end);
-        macro.number = (int64_t)t->at;
-        specdec__template_set(t, own, 0, macro);
-        specdec__template_pass(t, 0);
-    } else if (specdec__bytes_are(name, "endmacro")) {
-        return 1;
-    } else if (specdec__bytes_are(name, "endif") || specdec__bytes_are(name, "endfor") ||
-               specdec__bytes_are(name, "endset")) {
-        specdec__template_end(t, name);
-    } else if (!specdec__bytes_are(name, "generation") && !specdec__bytes_are(name, "endgeneration")) {
-        specdec__template_fail(t, "it has a statement that is not known", name);
+    block = specdec__template_inner(t, 'i');
+    if (!block || block->begin < 0) {
+        specdec__template_garbled(t, "it has a second else");
+        return;
     }
-    return 0;
+    block->ends = specdec__template_chain(t, block->ends);
+    specdec__template_land(t, block->begin);
+    block->begin = -1;
 }
 
-/* Runs from t->after to the end of the template, or of the macro. */
-static void specdec__template_run(specdec__template *t)
+static void specdec__template_endif(specdec__template *t)
 {
-    int kind;
+    specdec__template_block *block = specdec__template_inner(t, 'i');
 
-    while ((kind = specdec__template_tag(t, 1)) != 0) {
-        const size_t used = t->used;
-        const int sets = t->sets;
+    if (!block)
+        return;
+    specdec__template_land(t, block->begin);
+    specdec__template_land_all(t, block->ends);
+    t->blocks--;
+}
 
-        if (kind == '%') {
-            if (specdec__template_statement(t))
-                return;
+/* Instructions that give the value on the stack to names: a, or a.b, or a, b, or (a, b). */
+static void specdec__template_target(specdec__template *t, int attributes)
+{
+    specdec__template_value names[2];
+    const int32_t begin = (int32_t)t->codes;
+    int count = 0, comma = 0;
+    int32_t unpack;
+
+    if (++t->depth > SPECDEC__TEMPLATE_DEPTH)
+        specdec__template_garbled(t, "names are too deep");
+    while (!t->failed && !specdec__template_sees(t, "in")) {
+        if (specdec__template_accept(t, '(')) {
+            specdec__template_target(t, attributes);
+            specdec__template_expect(t, ')');
+        } else if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
+            names[0] = specdec__template_intern(t, t->token.value);
+            specdec__template_lex(t);
+            if (attributes && specdec__template_accept(t, '.')) {
+                names[1] = specdec__template_intern(t, t->token.value);
+                specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
+                specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, names, 2);
+            } else {
+                specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, names, 1);
+            }
         } else {
-            specdec__template_value value = specdec__template_expression(t);
-
-            if (specdec__template_next(t))
-                specdec__template_garbled(t);
-            value = specdec__template_join(t, value, specdec__template_string(""));
-            specdec__template_write(t, value.at, value.size);
+            break;
         }
-        if (t->sets == sets && kind == '{')
-            t->used = used; /* nothing that was made there is needed any more */
+        count++;
+        if (!specdec__template_accept(t, ','))
+            break;
+        comma = 1;
+    }
+    t->depth--;
+    if (!count)
+        specdec__template_garbled(t, "a name is missing");
+    if (!comma)
+        return;
+    unpack = (int32_t)t->codes;
+    specdec__template_emit(t, SPECDEC__TEMPLATE_UNPACK, count);
+    specdec__template_exchange(t, begin, unpack);
+}
+
+/* for TARGET in LIST [if CONDITION]: with a condition, two loops, the first of which chooses. */
+static void specdec__template_for(specdec__template *t)
+{
+    specdec__template_block *block = specdec__template_open(t, 'f');
+    const int32_t begin = (int32_t)t->codes;
+    int32_t middle, next;
+
+    specdec__template_target(t, 0);
+    middle = (int32_t)t->codes;
+    if (!specdec__template_accept_name(t, "in"))
+        specdec__template_garbled(t, "a loop has no in");
+    specdec__template_tuple(t, 1, SPECDEC__TEMPLATE_TAG_END);
+    if (specdec__template_accept_name(t, "if")) {
+        specdec__template_emit(t, SPECDEC__TEMPLATE_CHOOSE, 0);
+        next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0);
+        specdec__template_repeat(t, begin, middle);
+        specdec__template_expression(t, 0);
+        specdec__template_emit(t, SPECDEC__TEMPLATE_CHOSEN, 0);
+        specdec__template_jump_back(t, next);
+        specdec__template_land(t, next);
+        specdec__template_emit(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
+    }
+    specdec__template_accept_name(t, "recursive"); /* a call of its loop is refused */
+    specdec__template_emit(t, SPECDEC__TEMPLATE_FOR, 0);
+    next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
+    specdec__template_exchange(t, begin, middle);
+    if (block)
+        block->begin = block->middle = next;
+}
+
+static void specdec__template_endfor(specdec__template *t)
+{
+    specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+
+    if (t->blocks && block->kind == 'f')
+        specdec__template_end_rounds(t, block);
+    block = specdec__template_inner(t, 'e');
+    if (!block)
+        return;
+    specdec__template_land(t, block->begin);
+    t->blocks--;
+}
+
+/* break, continue: leaves the scopes and captured blocks within the loop. */
+static void specdec__template_leave(specdec__template *t, int breaks)
+{
+    int i = t->blocks - 1, inner = 0;
+
+    for (; i >= 0 && t->block[i].kind != 'f' && t->block[i].kind != 'm' && t->block[i].kind != 'c'; i--)
+        inner += t->block[i].kind != 'i' && t->block[i].kind != 'e';
+    if (i < 0 || t->block[i].kind != 'f') {
+        specdec__template_garbled(t, "it leaves a loop outside of one");
+        return;
+    }
+    if (inner)
+        specdec__template_emit(t, SPECDEC__TEMPLATE_LEAVE, inner);
+    if (breaks)
+        t->block[i].breaks = specdec__template_chain(t, t->block[i].breaks);
+    else
+        specdec__template_jump_back(t, t->block[i].middle);
+}
+
+static void specdec__template_break(specdec__template *t) { specdec__template_leave(t, 1); }
+static void specdec__template_continue(specdec__template *t) { specdec__template_leave(t, 0); }
+
+/* Begins a block whose output is captured; what is done with it, instructions from `begin` on, is passed over here and
+   repeated at its end. */
+static void specdec__template_capture(specdec__template *t, int kind, int32_t begin)
+{
+    specdec__template_block *block = specdec__template_open(t, kind);
+    const int32_t middle = (int32_t)t->codes;
+
+    if (block) {
+        specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
+        specdec__template_exchange(t, begin, middle);
+        block->begin = begin + 1;
+        block->middle = middle + 1;
+        specdec__template_emit(t, SPECDEC__TEMPLATE_CAPTURE, 0);
     }
 }
 
-/* Runs a template for a few messages, as a conversation that the model is to answer. bos, eos: the texts of the tokens
-   that begin and end texts. Afterwards t->output holds t->written bytes, or t->failed says why not. */
-static SPECDEC__UNUSED void specdec__template_render(specdec__template *t, specdec__bytes text, specdec__bytes bos,
-                                                     specdec__bytes eos, const specdec_message *messages, int count)
+static void specdec__template_end_capture(specdec__template *t, int kind)
 {
-    specdec__template_value *list;
+    specdec__template_block *block = specdec__template_inner(t, kind);
+
+    if (!block)
+        return;
+    specdec__template_emit(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
+    specdec__template_repeat(t, block->begin, block->middle);
+    t->blocks--;
+}
+
+/* set TARGET = VALUE; or set TARGET [| FILTERS], a block. */
+static void specdec__template_set(specdec__template *t)
+{
+    const int32_t begin = (int32_t)t->codes;
+    const int32_t end = (specdec__template_target(t, 1), (int32_t)t->codes);
+
+    if (specdec__template_accept(t, '=')) {
+        specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+        specdec__template_exchange(t, begin, end);
+        return;
+    }
+    while (specdec__template_accept(t, '|'))
+        specdec__template_filter(t);
+    specdec__template_exchange(t, begin, end);
+    specdec__template_capture(t, 's', begin);
+}
+
+static void specdec__template_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
+
+static void specdec__template_filter_block(specdec__template *t)
+{
+    const int32_t begin = (int32_t)t->codes;
+
+    do
+        specdec__template_filter(t);
+    while (specdec__template_accept(t, '|'));
+    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_capture(t, 'l', begin);
+}
+
+static void specdec__template_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
+
+/* Names between parentheses, with what they are when they are not given: instructions at the beginning of a macro. */
+static specdec__template_value specdec__template_parameters(specdec__template *t)
+{
+    const int from = t->values;
+    specdec__template_value *own = NULL;
+    int count;
+
+    specdec__template_expect(t, '(');
+    while (!t->failed && t->token.kind != ')') {
+        const specdec__template_value name = specdec__template_intern(t, t->token.value);
+        int32_t given;
+
+        if (t->values == SPECDEC__TEMPLATE_STACK)
+            specdec__template_garbled(t, "it has too many parameters");
+        specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
+        if (t->failed)
+            break;
+        t->stack[t->values++] = name;
+        specdec__template_emit_values(t, SPECDEC__TEMPLATE_MISSING, &name, 1);
+        given = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+        if (specdec__template_accept(t, '='))
+            specdec__template_expression(t, 0);
+        else
+            specdec__template_emit_constant(t, specdec__template_undefined());
+        specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &name, 1);
+        specdec__template_land(t, given);
+        if (!specdec__template_accept(t, ','))
+            break;
+    }
+    specdec__template_expect(t, ')');
+    count = t->values - from;
+    own = (specdec__template_value *)specdec__template_take_top(t, (size_t)count * sizeof *own);
+    if (own && count)
+        memcpy(own, t->stack + from, (size_t)count * sizeof *own);
+    t->values = from;
+    return specdec__template_of(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
+}
+
+/* The instructions that define a macro, whose body follows. */
+static specdec__template_macro *specdec__template_define(specdec__template *t, specdec__template_value name)
+{
+    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_top(t, sizeof *macro);
+
+    if (!macro)
+        return NULL;
+    memset(macro, 0, sizeof *macro);
+    macro->name = specdec__template_intern(t, name);
+    macro->parameters = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0);
+    specdec__template_emit(t, SPECDEC__TEMPLATE_DEFINE, (int32_t)(((unsigned char *)macro - t->memory) / 8));
+    return macro;
+}
+
+static void specdec__template_macro_block(specdec__template *t)
+{
+    specdec__template_block *block = specdec__template_open(t, 'm');
+    const specdec__template_value name = t->token.value;
+    specdec__template_macro *macro;
+
+    specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
+    macro = specdec__template_define(t, name);
+    if (!block || !macro)
+        return;
+    block->name = macro->name;
+    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    t->macro = macro;
+    macro->parameters = specdec__template_parameters(t);
+}
+
+static void specdec__template_endmacro(specdec__template *t)
+{
+    specdec__template_block *block = specdec__template_inner(t, 'm');
+
+    if (!block)
+        return;
+    specdec__template_accept(t, SPECDEC__TEMPLATE_NAME);
+    specdec__template_emit(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_land(t, block->begin);
+    specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &block->name, 1);
+    t->macro = block->macro;
+    t->blocks--;
+}
+
+/* call [(PARAMETERS)] CALL: the block is a macro that the call is given as `caller`. Code: the call's arguments, the
+   macro, the call. */
+static void specdec__template_call_block(specdec__template *t)
+{
+    specdec__template_block *block = specdec__template_open(t, 'm');
+    specdec__template_value parameters = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0), keyword;
+    const int32_t begin = (int32_t)t->codes;
+    int32_t jump = -1, last;
+    specdec__template_macro *macro;
+
+    if (t->token.kind == '(') {
+        jump = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+        parameters = specdec__template_parameters(t);
+        specdec__template_land(t, jump);
+    }
+    last = (int32_t)t->codes;
+    specdec__template_expression(t, 0);
+    if (t->failed || !block)
+        return;
+    if (t->code[t->codes - 1].op != SPECDEC__TEMPLATE_CALL || t->code[t->codes - 1].argument >> 16) {
+        specdec__template_garbled(t, "a call block has no call");
+        return;
+    }
+    block->ends = t->code[--t->codes].argument + (1 << 8); /* one argument with a name more */
+    t->used -= sizeof *t->code;
+    keyword = specdec__template_intern(t, specdec__template_string("caller"));
+    block->name = keyword;
+    keyword.kind = SPECDEC__TEMPLATE_KEYWORD;
+    specdec__template_emit_constant(t, keyword);
+    macro = specdec__template_define(t, specdec__template_string("caller"));
+    if (!macro)
+        return;
+    block->kind = 'c';
+    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    t->macro = macro;
+    macro->parameters = parameters;
+    if (jump >= 0)
+        specdec__template_repeat(t, begin + 1, last);
+}
+
+static void specdec__template_endcall(specdec__template *t)
+{
+    specdec__template_block *block = specdec__template_inner(t, 'c');
+
+    if (!block)
+        return;
+    specdec__template_emit(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_land(t, block->begin);
+    specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, block->ends);
+    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
+    t->macro = block->macro;
+    t->blocks--;
+}
+
+/* Blocks that only have variables of their own: generation, with, block. */
+static void specdec__template_scope_block(specdec__template *t)
+{
+    if (specdec__template_open(t, 'w'))
+        specdec__template_emit(t, SPECDEC__TEMPLATE_SCOPE, 0);
+}
+
+static void specdec__template_with(specdec__template *t)
+{
+    specdec__template_scope_block(t);
+    while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_NAME) {
+        const specdec__template_value name = specdec__template_intern(t, t->token.value);
+
+        specdec__template_lex(t);
+        specdec__template_expect(t, '=');
+        specdec__template_expression(t, 0);
+        specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &name, 1);
+        specdec__template_accept(t, ',');
+    }
+}
+
+static void specdec__template_named_block(specdec__template *t)
+{
+    specdec__template_scope_block(t);
+    while (specdec__template_accept(t, SPECDEC__TEMPLATE_NAME))
+        ;
+}
+
+static void specdec__template_end_scope(specdec__template *t)
+{
+    if (specdec__template_inner(t, 'w')) {
+        while (specdec__template_accept(t, SPECDEC__TEMPLATE_NAME))
+            ;
+        specdec__template_emit(t, SPECDEC__TEMPLATE_LEAVE, 1);
+        t->blocks--;
+    }
+}
+
+static void specdec__template_print(specdec__template *t)
+{
+    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
+}
+
+static void specdec__template_statement(specdec__template *t)
+{
+    static const struct { const char *name; void (*compile)(specdec__template *t); } statements[] = {
+        {"if", specdec__template_if}, {"elif", specdec__template_elif}, {"else", specdec__template_else},
+        {"endif", specdec__template_endif}, {"for", specdec__template_for}, {"endfor", specdec__template_endfor},
+        {"set", specdec__template_set}, {"endset", specdec__template_endset}, {"break", specdec__template_break},
+        {"continue", specdec__template_continue}, {"macro", specdec__template_macro_block},
+        {"endmacro", specdec__template_endmacro}, {"call", specdec__template_call_block},
+        {"endcall", specdec__template_endcall}, {"filter", specdec__template_filter_block},
+        {"endfilter", specdec__template_endfilter}, {"generation", specdec__template_scope_block},
+        {"endgeneration", specdec__template_end_scope}, {"with", specdec__template_with},
+        {"endwith", specdec__template_end_scope}, {"block", specdec__template_named_block},
+        {"endblock", specdec__template_end_scope}, {"print", specdec__template_print}};
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(statements); i++)
+        if (specdec__template_sees(t, statements[i].name)) {
+            specdec__template_lex(t);
+            statements[i].compile(t);
+            return;
+        }
+    specdec__template_garbled(t, "a statement is not known");
+}
+
+/* ---- The text between tags. */
+
+/* White space before a place of the text, as far as `from`: where it begins. */
+static size_t specdec__template_space_before(const specdec__template *t, size_t from, size_t at)
+{
+    while (at > from) {
+        size_t c = at - 1;
+
+        while (c > from && at - c < 4 && t->text.data[c] >= 0x80 && t->text.data[c] < 0xc0)
+            c--;
+        if (!specdec__template_is_space(specdec__template_code_at((const char *)t->text.data, at, c)))
+            break;
+        at = c;
+    }
+    return at;
+}
+
+/* Where the white space at a place of the text ends. */
+static size_t specdec__template_space_behind(const specdec__template *t, size_t at)
+{
+    const char *text = (const char *)t->text.data;
+
+    while (at < t->text.size && specdec__template_is_space(specdec__template_code_at(text, t->text.size, at)))
+        at += specdec__template_character(text, t->text.size, at);
+    return at;
+}
+
+/* What of the text before a tag stays: without white space where the tag begins with '-', or where a statement or
+   comment is the first of its line (lstrip_blocks). Returns its end. */
+static size_t specdec__template_before(const specdec__template *t, size_t from, size_t tag, int lines)
+{
+    const int sign = specdec__template_byte(t, tag + 2);
+    size_t line = tag, space;
+
+    if (sign == '-')
+        return specdec__template_space_before(t, from, tag);
+    if (sign == '+' || specdec__template_byte(t, tag + 1) == '{')
+        return tag;
+    while (line > from && t->text.data[line - 1] != '\n')
+        line--;
+    space = specdec__template_space_before(t, line, tag);
+    return space == line && (line > from || lines) ? line : tag;
+}
+
+static void specdec__template_emit_text(specdec__template *t, size_t from, size_t to)
+{
+    const specdec__template_value value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + from,
+                                                               to - from);
+
+    if (to > from)
+        specdec__template_emit_values(t, SPECDEC__TEMPLATE_TEXT, &value, 1);
+}
+
+/* Where "raw" or "endraw" and a tag's end stand behind white space; 0: they do not. *strip: what that end says. */
+static size_t specdec__template_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
+{
+    const size_t size = strlen(name);
+    int sign;
+
+    at = specdec__template_space_behind(t, at);
+    if (t->text.size - at < size || memcmp(t->text.data + at, name, size) != 0)
+        return 0;
+    at = specdec__template_space_behind(t, at + size);
+    sign = specdec__template_byte(t, at);
+    at += sign == '-' || (sign == '+' && size > 3);
+    if (specdec__template_byte(t, at) != '%' || specdec__template_byte(t, at + 1) != '}')
+        return 0;
+    *strip = sign == '-' ? 2 : sign != '+' && size > 3;
+    return at + 2;
+}
+
+/* The text of a raw block that begins at a byte, up to where its end is left. */
+static size_t specdec__template_raw(specdec__template *t, size_t from)
+{
+    size_t at, end;
+
+    if (t->strip == 2)
+        from = specdec__template_space_behind(t, from);
+    for (at = from; at + 1 < t->text.size; at++) {
+        const int sign = specdec__template_byte(t, at + 2);
+
+        if (t->text.data[at] != '{' || t->text.data[at + 1] != '%')
+            continue;
+        end = specdec__template_raw_tag(t, at + 2 + (sign == '-' || sign == '+'), "endraw", &t->strip);
+        if (end) {
+            specdec__template_emit_text(t, from, specdec__template_before(t, from, at, 0));
+            return end;
+        }
+    }
+    specdec__template_garbled(t, "a raw block has no end");
+    return t->text.size;
+}
+
+/* The end of a comment whose text begins at a byte. */
+static size_t specdec__template_comment(specdec__template *t, size_t at)
+{
+    for (; at + 1 < t->text.size; at++)
+        if (t->text.data[at] == '#' && t->text.data[at + 1] == '}') {
+            const int sign = t->text.data[at - 1];
+
+            t->strip = sign == '-' ? 2 : sign != '+';
+            return at + 2;
+        }
+    specdec__template_garbled(t, "a comment has no end");
+    return t->text.size;
+}
+
+/* Compiles one tag, whose two first characters stand at a byte. Returns the byte behind it. */
+static size_t specdec__template_tag(specdec__template *t, size_t tag)
+{
+    const int sign = specdec__template_byte(t, tag + 2);
+    const size_t inside = tag + 2 + (sign == '-' || sign == '+');
+    size_t raw;
+
+    t->token.from = tag;
+    if (t->text.data[tag + 1] == '#')
+        return specdec__template_comment(t, tag + 2);
+    t->tag = t->text.data[tag + 1];
+    raw = t->tag == '%' ? specdec__template_raw_tag(t, inside, "raw", &t->strip) : 0;
+    if (raw)
+        return specdec__template_raw(t, raw);
+    t->at = inside;
+    t->brackets = t->depth = 0;
+    t->token.kind = 0;
+    specdec__template_lex(t);
+    if (t->tag == '{')
+        specdec__template_print(t);
+    else
+        specdec__template_statement(t);
+    if (!t->failed && t->token.kind != SPECDEC__TEMPLATE_TAG_END)
+        specdec__template_garbled(t, "a tag has no end where it must have one");
+    return t->at;
+}
+
+/* Copies the text without carriage returns, as line feeds. */
+static void specdec__template_normalise(specdec__template *t)
+{
+    unsigned char *out;
+    size_t i, size = 0;
+
+    if (t->text.size && memchr(t->text.data, '\r', t->text.size)) {
+        out = (unsigned char *)specdec__template_take_top(t, t->text.size);
+        for (i = 0; out && i < t->text.size; i++)
+            if (t->text.data[i] != '\r')
+                out[size++] = t->text.data[i];
+            else if (specdec__template_byte(t, i + 1) != '\n')
+                out[size++] = '\n';
+        t->text = specdec__template_bytes(out, out ? size : 0);
+    }
+    t->text.size -= t->text.size && t->text.data[t->text.size - 1] == '\n';
+}
+
+/* Compiles the whole text to t->code. */
+static void specdec__template_compile(specdec__template *t)
+{
+    size_t at = 0, tag, from;
+    int lines;
+
+    if (t->text.size > SPECDEC__TEMPLATE_LONGEST) {
+        specdec__template_refuse(t, "it is too long");
+        return;
+    }
+    specdec__template_normalise(t);
+    t->code = (specdec__template_code *)specdec__template_take(t, 1, 0);
+    while (!t->failed && at < t->text.size) {
+        from = t->strip == 2                                                 ? specdec__template_space_behind(t, at)
+               : t->strip == 1 && specdec__template_byte(t, at) == '\n' ? at + 1
+                                                                             : at;
+        lines = from ? t->text.data[from - 1] == '\n' : 1;
+        t->strip = 0;
+        for (tag = from; tag + 1 < t->text.size; tag++)
+            if (t->text.data[tag] == '{' &&
+                (t->text.data[tag + 1] == '{' || t->text.data[tag + 1] == '%' || t->text.data[tag + 1] == '#'))
+                break;
+        t->token.from = from;
+        if (tag + 1 >= t->text.size) {
+            specdec__template_emit_text(t, from, t->text.size);
+            break;
+        }
+        specdec__template_step(t, tag - from);
+        specdec__template_emit_text(t, from, specdec__template_before(t, from, tag, lines));
+        at = specdec__template_tag(t, tag);
+    }
+    if (!t->failed && t->blocks) {
+        t->token.from = t->block[t->blocks - 1].source;
+        specdec__template_garbled(t, "a block has no end");
+    }
+    specdec__template_emit(t, SPECDEC__TEMPLATE_HALT, 0);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/template_run: compiled chat templates are run.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* ---- Operators. */
+
+/* a + b */
+static specdec__template_value specdec__template_sum(specdec__template *t, const specdec__template_value *a,
+                                                     const specdec__template_value *b)
+{
+    const int lists = a->kind == b->kind && (a->kind == SPECDEC__TEMPLATE_LIST || a->kind == SPECDEC__TEMPLATE_TUPLE);
+    specdec__template_value *items, first, second;
+
+    if (a->kind == SPECDEC__TEMPLATE_UNDEFINED || b->kind == SPECDEC__TEMPLATE_UNDEFINED)
+        return specdec__template_is_missing(t, a->kind == SPECDEC__TEMPLATE_UNDEFINED ? a : b);
+    if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
+        first = a->safe || !b->safe ? *a : specdec__template_escaped(t, a, 0);
+        second = b->safe || !a->safe ? *b : specdec__template_escaped(t, b, 0);
+        first = specdec__template_join(t, &first, &second);
+        first.safe = (uint8_t)(a->safe || b->safe);
+        return first;
+    }
+    if (lists) {
+        items = specdec__template_new_list(t, (size_t)a->size + b->size);
+        if (items && a->size)
+            memcpy(items, a->of.at, a->size * sizeof *items);
+        if (items && b->size)
+            memcpy(items + a->size, b->of.at, b->size * sizeof *items);
+        return specdec__template_of(a->kind, items, items ? (size_t)a->size + b->size : 0);
+    }
+    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
+        return specdec__template_refuse(t, "it adds what cannot be added");
+    if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
+        return specdec__template_double(specdec__template_real(a) + specdec__template_real(b));
+    if (b->of.integer > 0 ? a->of.integer > INT64_MAX - b->of.integer : a->of.integer < INT64_MIN - b->of.integer)
+        return specdec__template_refuse(t, "a number is too large");
+    return specdec__template_integer(a->of.integer + b->of.integer);
+}
+
+/* A string or list, so many times. */
+static specdec__template_value specdec__template_times(specdec__template *t, const specdec__template_value *a,
+                                                       int64_t times)
+{
+    const size_t from = t->used;
+    specdec__template_value *out;
+    int64_t i;
+
+    times = times < 0 ? 0 : times;
+    if (a->kind == SPECDEC__TEMPLATE_STRING) {
+        specdec__template_value text;
+
+        specdec__template_put_times(t, a, times);
+        text = specdec__template_built(t, from);
+        text.safe = a->safe;
+        return text;
+    }
+    if (times > 1000000)
+        return specdec__template_refuse(t, "it needs too much memory");
+    out = specdec__template_new_list(t, specdec__size_multiply(a->size, (size_t)times));
+    for (i = 0; out && a->size && i < times; i++)
+        memcpy(out + (size_t)i * a->size, a->of.at, a->size * sizeof *out);
+    return specdec__template_of(a->kind, out, out ? a->size * (size_t)times : 0);
+}
+
+static specdec__template_value specdec__template_product(specdec__template *t, const specdec__template_value *a,
+                                                         const specdec__template_value *b)
+{
+    const int64_t x = a->of.integer, y = b->of.integer;
+
+    if (a->kind == SPECDEC__TEMPLATE_INTEGER && b->kind >= SPECDEC__TEMPLATE_STRING &&
+        b->kind <= SPECDEC__TEMPLATE_TUPLE)
+        return specdec__template_times(t, b, x);
+    if (b->kind == SPECDEC__TEMPLATE_INTEGER && a->kind >= SPECDEC__TEMPLATE_STRING &&
+        a->kind <= SPECDEC__TEMPLATE_TUPLE)
+        return specdec__template_times(t, a, y);
+    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
+        return specdec__template_refuse(t, "it multiplies what cannot be multiplied");
+    if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
+        return specdec__template_double(specdec__template_real(a) * specdec__template_real(b));
+    if (x && y && ((x == -1 && y == INT64_MIN) || (y == -1 && x == INT64_MIN) ||
+                   (y != -1 && (x > 0 ? x > INT64_MAX / (y < 0 ? -y : y) : x < -(INT64_MAX / (y < 0 ? -y : y))))))
+        return specdec__template_refuse(t, "a number is too large");
+    return specdec__template_integer(x * y);
+}
+
+/* The integer below a number. */
+static double specdec__template_floor(double x)
+{
+    double whole;
+
+    if (!(x > -9e15 && x < 9e15))
+        return x;
+    whole = (double)(int64_t)x;
+    return whole > x ? whole - 1 : whole;
+}
+
+/* a / b, a // b, a % b */
+static specdec__template_value specdec__template_quotient(specdec__template *t, int op,
+                                                          const specdec__template_value *a,
+                                                          const specdec__template_value *b)
+{
+    const double x = specdec__template_real(a), y = specdec__template_real(b);
+    int64_t whole;
+
+    if (op == SPECDEC__TEMPLATE_MODULO && a->kind == SPECDEC__TEMPLATE_STRING)
+        return b->kind == SPECDEC__TEMPLATE_TUPLE
+                   ? specdec__template_formatted(t, a, specdec__template_items(b), b->size)
+                   : specdec__template_formatted(t, a, b, 1);
+    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
+        return specdec__template_refuse(t, "it divides what cannot be divided");
+    if (!(y < 0 || y > 0))
+        return specdec__template_refuse(t, "it divides by nothing");
+    if (op == SPECDEC__TEMPLATE_DIVIDE)
+        return specdec__template_double(x / y);
+    if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
+        return specdec__template_double(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
+                                                                      : x - specdec__template_floor(x / y) * y);
+    if (b->of.integer == -1)
+        return op == SPECDEC__TEMPLATE_FLOOR && a->of.integer == INT64_MIN
+                   ? specdec__template_refuse(t, "a number is too large")
+                   : specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
+    whole = a->of.integer / b->of.integer;
+    whole -= a->of.integer % b->of.integer && (a->of.integer < 0) != (b->of.integer < 0);
+    return specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? whole : a->of.integer - whole * b->of.integer);
+}
+
+static specdec__template_value specdec__template_power(specdec__template *t, const specdec__template_value *a,
+                                                       const specdec__template_value *b)
+{
+    specdec__template_value out = specdec__template_integer(1);
+    int64_t i;
+
+    if (!specdec__template_numeric(a) || (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) ||
+        b->of.integer < 0 || b->of.integer > 1000)
+        return specdec__template_refuse(t, "it raises to a power that is not known");
+    for (i = 0; i < b->of.integer && !t->failed; i++)
+        out = specdec__template_product(t, &out, a);
+    return out;
+}
+
+static specdec__template_value specdec__template_difference(specdec__template *t, const specdec__template_value *a,
+                                                            const specdec__template_value *b)
+{
+    specdec__template_value negative = *b;
+
+    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
+        return specdec__template_refuse(t, "it subtracts what cannot be subtracted");
+    if (b->kind == SPECDEC__TEMPLATE_DOUBLE)
+        negative.of.real = -b->of.real;
+    else if (b->of.integer == INT64_MIN)
+        return specdec__template_refuse(t, "a number is too large");
+    else
+        negative.of.integer = -b->of.integer;
+    return specdec__template_sum(t, a, &negative);
+}
+
+/* a OP b */
+static specdec__template_value specdec__template_binary(specdec__template *t, int op, const specdec__template_value *a,
+                                                        const specdec__template_value *b)
+{
+    specdec__template_value first, second;
+    int order;
+
+    switch (op) {
+    case SPECDEC__TEMPLATE_ADD: return specdec__template_sum(t, a, b);
+    case SPECDEC__TEMPLATE_SUBTRACT: return specdec__template_difference(t, a, b);
+    case SPECDEC__TEMPLATE_MULTIPLY: return specdec__template_product(t, a, b);
+    case SPECDEC__TEMPLATE_DIVIDE: case SPECDEC__TEMPLATE_FLOOR: case SPECDEC__TEMPLATE_MODULO:
+        return specdec__template_quotient(t, op, a, b);
+    case SPECDEC__TEMPLATE_POWER: return specdec__template_power(t, a, b);
+    case SPECDEC__TEMPLATE_CONCATENATE:
+        first = specdec__template_str(t, a);
+        second = specdec__template_str(t, b);
+        return specdec__template_join(t, &first, &second);
+    case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
+        return specdec__template_bool(specdec__template_equal(t, a, b, SPECDEC__TEMPLATE_COMPARED) ==
+                                      (op == SPECDEC__TEMPLATE_EQUAL));
+    case SPECDEC__TEMPLATE_IN: return specdec__template_bool(specdec__template_contains(t, b, a));
+    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool(!specdec__template_contains(t, b, a));
+    default: break;
+    }
+    order = specdec__template_order(t, a, b, SPECDEC__TEMPLATE_COMPARED);
+    return specdec__template_bool(op == SPECDEC__TEMPLATE_LESS      ? order < 0
+                                  : op == SPECDEC__TEMPLATE_AT_MOST ? order <= 0
+                                  : op == SPECDEC__TEMPLATE_GREATER ? order > 0
+                                                                    : order >= 0);
+}
+
+/* ---- The stack, output, scopes. */
+
+static void specdec__template_push(specdec__template *t, specdec__template_value value)
+{
+    if (t->values == SPECDEC__TEMPLATE_STACK)
+        specdec__template_refuse(t, "an expression needs too many values");
+    else
+        t->stack[t->values++] = value;
+}
+
+/* The value on top; what instructions take was pushed by those before them. */
+static specdec__template_value specdec__template_pop(specdec__template *t)
+{
+    return t->values ? t->stack[--t->values] : specdec__template_refuse(t, "its stack is empty");
+}
+
+static void specdec__template_write(specdec__template *t, const void *from, size_t size)
+{
+    specdec__template_step(t, size);
+    if (size > t->room - t->written) {
+        t->full = !t->failed;
+        specdec__template_refuse(t, "it writes more than there is room for");
+        return;
+    }
+    if (size)
+        memcpy(t->output + t->written, from, size);
+    specdec__template_mark(t, t->plain, t->written, from, size);
+    t->written += size;
+}
+
+/* What was written since a byte, as a string; it is not written any more. */
+static specdec__template_value specdec__template_captured(specdec__template *t, size_t from)
+{
+    const size_t at = t->used, size = t->written - from;
+    size_t i;
+
+    specdec__template_put(t, t->output + from, size);
+    for (i = 0; i < t->used - at; i++)
+        specdec__template_set_bit(t->marks, at + i, specdec__template_bit(t->plain, from + i));
+    t->written = from;
+    return specdec__template_built(t, at);
+}
+
+/* Gives back what the values of a statement needed. */
+static void specdec__template_release(specdec__template *t)
+{
+    const size_t floor = t->frame[t->frames - 1].floor;
+
+    t->used = floor > t->kept ? floor : t->kept;
+}
+
+static specdec__template_binding *specdec__template_find(const specdec__template_scope *scope,
+                                                         const specdec__template_value *name)
+{
+    specdec__template_binding *binding = scope->first;
+
+    while (binding && (binding->name.of.at != name->of.at || binding->name.size != name->size))
+        binding = binding->next;
+    return binding;
+}
+
+/* Gives a value to a name (which was interned) of a scope. Returns whether that was new. */
+static int specdec__template_bind(specdec__template *t, specdec__template_scope *scope,
+                                  const specdec__template_value *name, specdec__template_value value)
+{
+    specdec__template_binding *binding = specdec__template_find(scope, name);
+    const int old = binding != NULL;
+
+    if (!old) {
+        binding = (specdec__template_binding *)specdec__template_take(t, 1, sizeof *binding);
+        if (!binding)
+            return 0;
+        binding->name = *name;
+        binding->next = scope->first;
+        scope->first = binding;
+    }
+    binding->value = value;
+    return !old;
+}
+
+static void specdec__template_store(specdec__template *t, const specdec__template_value *name)
+{
+    specdec__template_bind(t, t->scope, name, specdec__template_pop(t));
+    t->frame[t->frames - 1].floor = t->used;
+}
+
+/* Gives a value to an attribute of a namespace, wherever that was made. */
+static void specdec__template_store_attribute(specdec__template *t, const specdec__template_value names[2])
+{
+    const specdec__template_scope *scope = t->scope;
+    const specdec__template_binding *binding = NULL;
+    const specdec__template_value value = specdec__template_pop(t);
+    size_t place = SIZE_MAX;
+
+    for (; scope && !binding; scope = scope->parent)
+        binding = specdec__template_find(scope, &names[0]);
+    if (!binding || binding->value.kind != SPECDEC__TEMPLATE_SPACE) {
+        specdec__template_refuse(t, "it sets an attribute of what is no namespace");
+        return;
+    }
+    if (value.kind >= SPECDEC__TEMPLATE_STRING && value.size)
+        place = specdec__template_place(t, value.of.at);
+    if (specdec__template_bind(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1], value) ||
+        (place != SIZE_MAX && place >= t->kept && place >= t->start && place < t->limit))
+        t->kept = t->used;
+}
+
+/* A new frame, with a scope unless that is another one's. NULL: there are too many. */
+static specdec__template_frame *specdec__template_enter(specdec__template *t, int kind, specdec__template_scope *parent)
+{
+    specdec__template_frame *frame = &t->frame[t->frames];
+    specdec__template_scope *scope;
+
+    if (t->frames == SPECDEC__TEMPLATE_FRAMES) {
+        specdec__template_refuse(t, "its loops and macros are too deep");
+        return NULL;
+    }
+    memset(frame, 0, sizeof *frame);
+    frame->kind = kind;
+    frame->base = t->used;
+    frame->written = t->written;
+    frame->stack = (size_t)t->values;
+    frame->outer = t->scope;
+    scope = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *scope);
+    if (!scope)
+        return NULL;
+    scope->parent = parent;
+    scope->first = NULL;
+    t->scope = scope;
+    frame->floor = t->used;
+    t->frames++;
+    return frame;
+}
+
+/* Ends the innermost frame: memory in use is again what it was, but for what is kept. */
+static void specdec__template_exit(specdec__template *t)
+{
+    const specdec__template_frame *frame = &t->frame[--t->frames];
+
+    t->used = frame->base > t->kept ? frame->base : t->kept;
+    t->scope = frame->outer;
+}
+
+/* ---- Functions. */
+
+static specdec__template_value specdec__template_range(specdec__template *t, const specdec__template_call *call)
+{
+    int64_t from = 0, to, step, count, i;
+    specdec__template_value *out;
+
+    to = specdec__template_count(t, call, call->count > 1, NULL, 0);
+    if (call->count > 1)
+        from = specdec__template_count(t, call, 0, NULL, 0);
+    step = specdec__template_count(t, call, 2, NULL, 1);
+    if (!call->count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 || to > 1000000000 ||
+        step < -1000000000 || step > 1000000000)
+        return specdec__template_refuse(t, "a range is not allowed");
+    count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
+    count = count < 0 ? 0 : count;
+    if (count > 100000)
+        return specdec__template_refuse(t, "a range is too long");
+    out = specdec__template_new_list(t, (size_t)count);
+    for (i = 0; out && i < count; i++)
+        out[i] = specdec__template_integer(from + i * step);
+    return specdec__template_listing(out, (size_t)count);
+}
+
+/* namespace(NAME=VALUE, ...), or of a dict. */
+static specdec__template_value specdec__template_space(specdec__template *t, const specdec__template_call *call)
+{
+    specdec__template_scope *space = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *space);
+    const specdec__template_value *dict = call->count ? call->value : NULL;
+    size_t i;
+
+    if (!space)
+        return specdec__template_undefined();
+    memset(space, 0, sizeof *space);
+    for (i = 0; dict && dict->kind == SPECDEC__TEMPLATE_DICT && i < dict->size; i++) {
+        const specdec__template_value name = specdec__template_items(dict)[2 * i];
+
+        if (name.kind == SPECDEC__TEMPLATE_STRING) {
+            const specdec__template_value own = specdec__template_intern(t, name);
+
+            specdec__template_bind(t, space, &own, specdec__template_items(dict)[2 * i + 1]);
+        }
+    }
+    for (i = 0; i < (size_t)call->names; i++) {
+        specdec__template_value name = call->named[2 * i];
+
+        name.kind = SPECDEC__TEMPLATE_STRING;
+        specdec__template_bind(t, space, &name, call->named[2 * i + 1]);
+    }
+    return specdec__template_of(SPECDEC__TEMPLATE_SPACE, space, 1);
+}
+
+static specdec__template_value specdec__template_new_dict(specdec__template *t, const specdec__template_value *pairs,
+                                                          size_t count)
+{
+    specdec__template_value *out = specdec__template_new_list(t, 2 * count), dict;
+    size_t i, k;
+
+    dict = specdec__template_of(SPECDEC__TEMPLATE_DICT, out, 0);
+    for (i = 0; out && i < count && !t->failed; i++) {
+        for (k = 0; k < dict.size; k++)
+            if (specdec__template_equal(t, out + 2 * k, pairs + 2 * i, 4))
+                break;
+        if (k == dict.size) {
+            dict.size++;
+            out[2 * k] = pairs[2 * i];
+            if (out[2 * k].kind == SPECDEC__TEMPLATE_KEYWORD)
+                out[2 * k].kind = SPECDEC__TEMPLATE_STRING;
+        }
+        out[2 * k + 1] = pairs[2 * i + 1];
+    }
+    return dict;
+}
+
+static specdec__template_value specdec__template_dict_of(specdec__template *t, const specdec__template_call *call)
+{
+    if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
+        return specdec__template_refuse(t, "dict is not known with such arguments");
+    return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
+}
+
+static specdec__template_value specdec__template_raise(specdec__template *t, const specdec__template_call *call)
+{
+    const specdec__template_value nothing = specdec__template_string("");
+    const specdec__template_value text = specdec__template_str(t, call->count ? call->value : &nothing);
+
+    if (!t->failed)
+        t->raised = 1;
+    return specdec__template_fail(t, "the template refuses the conversation",
+                                  specdec__template_bytes(text.of.at, text.size));
+}
+
+static void specdec__template_put_padded(specdec__template *t, int64_t number, int digits)
+{
+    char text[10];
     int i;
 
+    for (i = digits; i-- > 0; number /= 10)
+        text[i] = (char)('0' + number % 10);
+    specdec__template_put(t, text, (size_t)digits);
+}
+
+/* A date: year, month 1..12, day of the month 1..31 and of the year 1..366 (Gregorian, from days since 1970). */
+static void specdec__template_date(int64_t days, int64_t *year, int *month, int *day, int *of_year)
+{
+    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+    const int64_t since = days + 719468;             /* days since 1 March of the year 0 */
+    const int64_t era = (since >= 0 ? since : since - 146096) / 146097, in_era = since - era * 146097;
+    const int64_t of_era = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+    const int64_t in_year = in_era - (365 * of_era + of_era / 4 - of_era / 100);
+    const int shifted = (int)(5 * in_year + 2) / 153; /* months since March */
+    int leap;
+
+    *day = (int)in_year - (153 * shifted + 2) / 5 + 1;
+    *month = shifted < 10 ? shifted + 3 : shifted - 9;
+    *year = of_era + era * 400 + (*month <= 2);
+    leap = *year % 4 == 0 && (*year % 100 != 0 || *year % 400 == 0);
+    *of_year = before[*month - 1] + *day + (leap && *month > 2);
+}
+
+/* strftime_now(FORMAT): the clock that the caller gave, with English names. */
+static specdec__template_value specdec__template_clock(specdec__template *t, const specdec__template_call *call)
+{
+    static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
+                                         "July",    "August",   "September", "October", "November", "December"};
+    static const char *const weekdays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                           "Thursday", "Friday", "Saturday"};
+    const specdec__template_value format = specdec__template_words(t, call, 0, "format", "");
+    const int64_t days = (t->now - (t->now % 86400 + 86400) % 86400) / 86400;
+    const int second = (int)(t->now - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7), hour = second / 3600;
+    const char *text = specdec__template_text(&format);
+    const size_t from = t->used;
+    int64_t year;
+    int month, day, of_year;
+    size_t at;
+
+    if (t->now == SPECDEC__TEMPLATE_NO_CLOCK)
+        return specdec__template_fail(t, "it asks for the date", specdec__template_bytes("strftime_now", 12));
+    specdec__template_date(days, &year, &month, &day, &of_year);
+    for (at = 0; at < format.size && !t->failed; at++) {
+        const int plain = text[at] == '%' && at + 2 < format.size && text[at + 1] == '-';
+        const int kind = text[at] == '%' && at + 1 + (size_t)plain < format.size ? text[at + 1 + (size_t)plain] : 0;
+        int64_t number = -1;
+
+        at += kind ? 1 + (size_t)plain : 0;
+        switch (kind) {
+        case 'Y': specdec__template_put_integer(t, year); break;
+        case 'B': specdec__template_put_text(t, months[month - 1]); break;
+        case 'b': case 'h': specdec__template_put(t, months[month - 1], 3); break;
+        case 'A': specdec__template_put_text(t, weekdays[weekday]); break;
+        case 'a': specdec__template_put(t, weekdays[weekday], 3); break;
+        case 'p': specdec__template_put_text(t, hour < 12 ? "AM" : "PM"); break;
+        case 'F':
+            specdec__template_put_padded(t, year, 4);
+            specdec__template_put_text(t, "-");
+            specdec__template_put_padded(t, month, 2);
+            specdec__template_put_text(t, "-");
+            specdec__template_put_padded(t, day, 2);
+            break;
+        case 'T':
+            specdec__template_put_padded(t, hour, 2);
+            specdec__template_put_text(t, ":");
+            specdec__template_put_padded(t, second / 60 % 60, 2);
+            specdec__template_put_text(t, ":");
+            specdec__template_put_padded(t, second % 60, 2);
+            break;
+        case 'm': number = month; break;
+        case 'd': number = day; break;
+        case 'H': number = hour; break;
+        case 'I': number = (hour + 11) % 12 + 1; break;
+        case 'M': number = second / 60 % 60; break;
+        case 'S': number = second % 60; break;
+        case 'y': number = (year % 100 + 100) % 100; break;
+        case 'j': specdec__template_put_padded(t, of_year, 3); break;
+        case 'w': specdec__template_put_integer(t, weekday); break;
+        case 'u': specdec__template_put_integer(t, weekday ? weekday : 7); break;
+        case 'e':
+            if (day < 10)
+                specdec__template_put_text(t, " ");
+            specdec__template_put_integer(t, day);
+            break;
+        default: specdec__template_put(t, text + at, 1); break;
+        }
+        if (number >= 0 && plain)
+            specdec__template_put_integer(t, number);
+        else if (number >= 0)
+            specdec__template_put_padded(t, number, 2);
+    }
+    return specdec__template_built(t, from);
+}
+
+static const struct {
+    const char *name;
+    specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
+} specdec__template_functions[] = {{"raise_exception", specdec__template_raise}, {"range", specdec__template_range},
+                                   {"namespace", specdec__template_space}, {"dict", specdec__template_dict_of},
+                                   {"strftime_now", specdec__template_clock}};
+
+/* The value of a name, in the scopes from the innermost on; then functions; else it is not defined. */
+static specdec__template_value specdec__template_load(specdec__template *t, const specdec__template_value *name)
+{
+    const specdec__template_scope *scope;
+    size_t i;
+
+    for (scope = t->scope; scope; scope = scope->parent) {
+        const specdec__template_binding *binding = specdec__template_find(scope, name);
+
+        if (binding)
+            return binding->value;
+    }
+    for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
+        if (specdec__template_is(name, specdec__template_functions[i].name))
+            return specdec__template_of(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
+    return specdec__template_missing(name);
+}
+
+/* ---- Calls. */
+
+/* Puts the arguments of a call that *arguments and **arguments add behind the others, in memory. */
+static void specdec__template_expand_arguments(specdec__template *t, int32_t packed, specdec__template_call *call)
+{
+    const int count = packed & 255, names = packed >> 8 & 255;
+    const specdec__template_value more_named = packed & SPECDEC__TEMPLATE_STARS ? specdec__template_pop(t)
+                                                                                : specdec__template_undefined();
+    specdec__template_value more = packed & SPECDEC__TEMPLATE_STAR ? specdec__template_pop(t)
+                                                                   : specdec__template_undefined();
+    specdec__template_value *value, *named;
+    const specdec__template_value *from;
+    size_t i;
+
+    more = specdec__template_iterate(t, &more);
+    if (more_named.kind != SPECDEC__TEMPLATE_UNDEFINED && more_named.kind != SPECDEC__TEMPLATE_DICT)
+        specdec__template_refuse(t, "**arguments are no dict");
+    value = specdec__template_new_list(t, (size_t)count + more.size);
+    named = specdec__template_new_list(t, 2 * ((size_t)names + more_named.size));
+    if (t->failed || !value || !named || more.size > 255 || more_named.size > 255)
+        return;
+    from = t->stack + t->values - count - 2 * names;
+    for (i = 0; i < (size_t)count + more.size; i++)
+        value[i] = i < (size_t)count ? from[i] : specdec__template_items(&more)[i - (size_t)count];
+    for (i = 0; i < 2 * ((size_t)names + more_named.size); i++)
+        named[i] = i < 2 * (size_t)names ? from[(size_t)count + i]
+                                         : specdec__template_items(&more_named)[i - 2 * (size_t)names];
+    for (i = 2 * (size_t)names; i < 2 * ((size_t)names + more_named.size); i += 2)
+        named[i] = specdec__template_intern(t, named[i]);
+    call->value = value;
+    call->named = named;
+    call->count = count + (int)more.size;
+    call->names = names + (int)more_named.size;
+    t->values -= count + 2 * names;
+}
+
+/* Takes the arguments of a call from the stack; they stay where they are until something is pushed. */
+static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
+{
+    specdec__template_call call;
+
+    memset(&call, 0, sizeof call);
+    call.count = packed & 255;
+    call.names = packed >> 8 & 255;
+    if (t->values < call.count + 2 * call.names) {
+        specdec__template_refuse(t, "its stack is empty");
+        return call;
+    }
+    if (packed & (SPECDEC__TEMPLATE_STAR | SPECDEC__TEMPLATE_STARS)) {
+        specdec__template_expand_arguments(t, packed, &call);
+        return call;
+    }
+    t->values -= call.count + 2 * call.names;
+    call.value = t->stack + t->values;
+    call.named = call.value + call.count;
+    return call;
+}
+
+/* Binds a macro's parameters; what else it is given is an error, unless the macro names varargs or kwargs. */
+static void specdec__template_bind_arguments(specdec__template *t, const specdec__template_macro *macro,
+                                             const specdec__template_call *call)
+{
+    const specdec__template_value *names = specdec__template_items(&macro->parameters);
+    const specdec__template_value varargs = specdec__template_intern(t, specdec__template_string("varargs"));
+    const specdec__template_value kwargs = specdec__template_intern(t, specdec__template_string("kwargs"));
+    specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->names), *rest, name;
+    size_t others = 0, count = macro->parameters.size, k;
+    int i;
+
+    for (i = 0; i < call->count && (size_t)i < count; i++)
+        specdec__template_bind(t, t->scope, &names[i], call->value[i]);
+    if ((size_t)call->count > count && !macro->varargs)
+        specdec__template_refuse(t, "a macro is given too many arguments");
+    for (i = 0; i < call->names && pairs && !t->failed; i++) {
+        name = call->named[2 * i];
+        name.kind = SPECDEC__TEMPLATE_STRING;
+        for (k = 0; k < count && (names[k].of.at != name.of.at || names[k].size != name.size); k++)
+            ;
+        if (k < count ? k < (size_t)call->count
+                      : !macro->kwargs && !(macro->caller && specdec__template_is(&name, "caller")))
+            specdec__template_refuse(t, "a macro is given an argument twice, or one that it has not");
+        if (k < count || (macro->caller && specdec__template_is(&name, "caller"))) {
+            specdec__template_bind(t, t->scope, &name, call->named[2 * i + 1]);
+            continue;
+        }
+        pairs[2 * others] = name;
+        pairs[2 * others++ + 1] = call->named[2 * i + 1];
+    }
+    if (macro->kwargs && !t->failed)
+        specdec__template_bind(t, t->scope, &kwargs, specdec__template_of(SPECDEC__TEMPLATE_DICT, pairs, others));
+    if (macro->varargs && !t->failed) {
+        others = (size_t)call->count > count ? (size_t)call->count - count : 0;
+        rest = specdec__template_new_list(t, others);
+        if (rest && others)
+            memcpy(rest, call->value + count, others * sizeof *rest);
+        specdec__template_bind(t, t->scope, &varargs,
+                               specdec__template_of(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
+    }
+}
+
+/* loop.cycle(...), loop.changed(...) */
+static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
+                                                           const specdec__template_call *call)
+{
+    specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->of.at;
+    const specdec__template_value list = specdec__template_listing(call->value, (size_t)call->count);
+    specdec__template_value *own;
+
+    if (self->size == UINT32_MAX)
+        return call->count ? call->value[loop->index % (size_t)call->count]
+                           : specdec__template_refuse(t, "cycle needs values");
+    if (loop->changes && specdec__template_equal(t, &loop->last, &list, SPECDEC__TEMPLATE_COMPARED))
+        return specdec__template_bool(0);
+    own = specdec__template_new_list(t, list.size);
+    if (own && list.size)
+        memcpy(own, list.of.at, list.size * sizeof *own);
+    loop->changes = 1;
+    loop->last = specdec__template_listing(own, list.size);
+    t->kept = t->used;
+    return specdec__template_bool(1);
+}
+
+/* Calls what lies on the stack below its arguments. Returns the instruction to go on with. */
+static size_t specdec__template_invoke(specdec__template *t, int32_t packed, size_t next)
+{
+    const specdec__template_call call = specdec__template_take_arguments(t, packed);
+    const specdec__template_value callee = specdec__template_pop(t);
+    const specdec__template_closure *closure = (const specdec__template_closure *)callee.of.at;
+    specdec__template_value out;
+    specdec__template_frame *frame;
+
+    if (t->failed)
+        return next;
+    if (callee.kind == SPECDEC__TEMPLATE_MACRO) {
+        frame = specdec__template_enter(t, 'm', closure->scope);
+        if (!frame)
+            return next;
+        frame->back = next;
+        specdec__template_bind_arguments(t, closure->macro, &call);
+        frame->floor = t->used;
+        return closure->entry;
+    }
+    if (callee.kind == SPECDEC__TEMPLATE_FUNCTION)
+        out = specdec__template_functions[callee.size].call(t, &call);
+    else if (callee.kind == SPECDEC__TEMPLATE_METHOD && callee.size >= UINT32_MAX - 1)
+        out = specdec__template_loop_call(t, &callee, &call);
+    else if (callee.kind == SPECDEC__TEMPLATE_METHOD)
+        out = specdec__template_methods[callee.size].call(t, specdec__template_items(&callee), &call,
+                                                          specdec__template_methods[callee.size].how);
+    else if (callee.kind == SPECDEC__TEMPLATE_UNDEFINED)
+        out = specdec__template_is_missing(t, &callee);
+    else
+        out = specdec__template_refuse(t, "it calls what cannot be called");
+    specdec__template_push(t, out);
+    return next;
+}
+
+/* ---- Loops. */
+
+/* Begins a loop over the value on the stack; chosen: it only chooses. */
+static void specdec__template_begin_loop(specdec__template *t, int choose)
+{
+    const specdec__template_value over = specdec__template_pop(t);
+    const specdec__template_value list = specdec__template_iterate(t, &over);
+    specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take(t, 1, sizeof *loop);
+    specdec__template_value *chosen = choose ? specdec__template_new_list(t, list.size) : NULL;
+    specdec__template_frame *frame = t->failed ? NULL : specdec__template_enter(t, choose ? 'h' : 'f', t->scope);
+
+    if (!frame || !loop)
+        return;
+    memset(loop, 0, sizeof *loop);
+    loop->items = specdec__template_items(&list);
+    loop->count = list.size;
+    loop->index = SIZE_MAX;
+    loop->chosen = chosen;
+    loop->depth = 1;
+    frame->loop = loop;
+}
+
+/* Begins the next round of a loop, with its item on the stack. Returns 0 when there is none. */
+static int specdec__template_round(specdec__template *t)
+{
+    specdec__template_frame *frame = &t->frame[t->frames - 1];
+    const specdec__template_value name = specdec__template_intern(t, specdec__template_string("loop"));
+
+    if (++frame->loop->index >= frame->loop->count)
+        return 0;
+    t->scope->first = NULL;
+    frame->floor = frame->base + (((size_t)8 - frame->base % 8) % 8) + sizeof *t->scope;
+    specdec__template_release(t);
+    if (frame->kind == 'f')
+        specdec__template_bind(t, t->scope, &name, specdec__template_of(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
+    frame->floor = t->used;
+    specdec__template_push(t, frame->loop->items[frame->loop->index]);
+    return 1;
+}
+
+/* ---- Instructions. */
+
+static const void *specdec__template_constant(const specdec__template *t, int32_t place)
+{
+    return t->memory + (size_t)place * 8;
+}
+
+static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
+{
+    specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take(t, 1, sizeof *closure);
+
+    if (!closure)
+        return;
+    closure->macro = (const specdec__template_macro *)specdec__template_constant(t, place);
+    closure->scope = t->scope;
+    closure->entry = next + 1; /* behind the jump over the body */
+    specdec__template_push(t, specdec__template_of(SPECDEC__TEMPLATE_MACRO, closure, 1));
+}
+
+/* Makes a value of those on the stack. */
+static void specdec__template_make(specdec__template *t, int op, int32_t count)
+{
+    const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
+    specdec__template_value *own, out;
+
+    if (values > (size_t)t->values) {
+        specdec__template_refuse(t, "its stack is empty");
+        return;
+    }
+    t->values -= (int)values;
+    if (op == SPECDEC__TEMPLATE_MAKE_DICT) {
+        out = specdec__template_new_dict(t, t->stack + t->values, (size_t)count);
+    } else {
+        own = specdec__template_new_list(t, values);
+        if (own && values)
+            memcpy(own, t->stack + t->values, values * sizeof *own);
+        out = specdec__template_of(op == SPECDEC__TEMPLATE_MAKE_LIST    ? SPECDEC__TEMPLATE_LIST
+                                   : op == SPECDEC__TEMPLATE_MAKE_TUPLE ? SPECDEC__TEMPLATE_TUPLE
+                                                                        : SPECDEC__TEMPLATE_SLICE,
+                                   own, own ? values : 0);
+    }
+    specdec__template_push(t, out);
+}
+
+/* Puts the values of a list on the stack, the first on top; there must be so many. */
+static void specdec__template_unpack(specdec__template *t, int32_t count)
+{
+    const specdec__template_value value = specdec__template_pop(t);
+    const specdec__template_value list = specdec__template_iterate(t, &value);
+
+    if ((size_t)count != list.size || value.kind == SPECDEC__TEMPLATE_UNDEFINED) {
+        specdec__template_refuse(t, "it gives another number of values to names");
+        return;
+    }
+    while (count-- > 0)
+        specdec__template_push(t, specdec__template_items(&list)[count]);
+}
+
+static void specdec__template_emit_value(specdec__template *t)
+{
+    const specdec__template_value value = specdec__template_pop(t);
+    const specdec__template_value text = specdec__template_str(t, &value);
+
+    specdec__template_write(t, text.of.at, text.size);
+    specdec__template_release(t);
+}
+
+/* Filters and tests: arguments as of a call, above the value. */
+static void specdec__template_use(specdec__template *t, int op, int32_t packed)
+{
+    const specdec__template_call call = specdec__template_take_arguments(t,
+                                                                         packed & ((1 << SPECDEC__TEMPLATE_WHICH) - 1));
+    const specdec__template_value value = specdec__template_pop(t);
+    const int which = packed >> SPECDEC__TEMPLATE_WHICH;
+
+    if (t->failed)
+        return;
+    specdec__template_push(t, op == SPECDEC__TEMPLATE_FILTER
+                                  ? specdec__template_apply(t, which, &value, &call)
+                                  : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
+}
+
+/* Instructions on values alone. */
+static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
+{
+    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
+    const specdec__template_value top = t->values ? t->stack[t->values - 1] : specdec__template_undefined();
+    specdec__template_value below;
+
+    if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
+        constant = (const specdec__template_value *)specdec__template_constant(t, argument);
+    switch (op) {
+    case SPECDEC__TEMPLATE_TEXT: specdec__template_write(t, constant->of.at, constant->size); return;
+    case SPECDEC__TEMPLATE_EMIT: specdec__template_emit_value(t); return;
+    case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push(t, *constant); return;
+    case SPECDEC__TEMPLATE_LOAD: specdec__template_push(t, specdec__template_load(t, constant)); return;
+    case SPECDEC__TEMPLATE_STORE: specdec__template_store(t, constant); return;
+    case SPECDEC__TEMPLATE_STORE_ATTRIBUTE: specdec__template_store_attribute(t, constant); return;
+    case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack(t, argument); return;
+    case SPECDEC__TEMPLATE_MAKE_SLICE: case SPECDEC__TEMPLATE_MAKE_LIST: case SPECDEC__TEMPLATE_MAKE_TUPLE:
+    case SPECDEC__TEMPLATE_MAKE_DICT:
+        specdec__template_make(t, op, argument);
+        return;
+    case SPECDEC__TEMPLATE_FILTER: case SPECDEC__TEMPLATE_TEST: specdec__template_use(t, op, argument); return;
+    default: break;
+    }
+    specdec__template_pop(t);
+    switch (op) {
+    case SPECDEC__TEMPLATE_NOT:
+        specdec__template_push(t, specdec__template_bool(!specdec__template_truth(&top)));
+        return;
+    case SPECDEC__TEMPLATE_NEGATE: case SPECDEC__TEMPLATE_PLUS:
+        below = specdec__template_integer(0);
+        if (op == SPECDEC__TEMPLATE_NEGATE && top.kind == SPECDEC__TEMPLATE_DOUBLE)
+            specdec__template_push(t, specdec__template_double(-top.of.real));
+        else
+            specdec__template_push(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_difference(t, &below, &top)
+                                                                     : specdec__template_sum(t, &below, &top));
+        return;
+    case SPECDEC__TEMPLATE_ATTRIBUTE:
+        specdec__template_push(t, specdec__template_attribute(t, &top, constant, 0));
+        return;
+    default: break;
+    }
+    below = specdec__template_pop(t);
+    if (op == SPECDEC__TEMPLATE_ROTATE)
+        specdec__template_push(t, top);
+    if (op == SPECDEC__TEMPLATE_ROTATE)
+        specdec__template_push(t, below);
+    if (op == SPECDEC__TEMPLATE_ROTATE || op == SPECDEC__TEMPLATE_DROP_BELOW)
+        specdec__template_push(t, top);
+    else if (op == SPECDEC__TEMPLATE_ITEM)
+        specdec__template_push(t, specdec__template_item(t, &below, &top));
+    else
+        specdec__template_push(t, specdec__template_binary(t, op, &below, &top));
+}
+
+/* Leaves the innermost frames, so many. */
+static void specdec__template_leave_frames(specdec__template *t, int32_t count)
+{
+    for (; count > 0 && t->frames > 1; count--) {
+        if (t->frame[t->frames - 1].kind == 'c')
+            t->written = t->frame[t->frames - 1].written;
+        specdec__template_exit(t);
+    }
+    specdec__template_release(t);
+}
+
+/* The end of a macro or of a captured block: what was written becomes a value. */
+static size_t specdec__template_finish(specdec__template *t)
+{
+    const specdec__template_frame *frame = &t->frame[t->frames - 1];
+
+    specdec__template_exit(t);
+    t->values = (int)frame->stack;
+    specdec__template_push(t, specdec__template_captured(t, frame->written));
+    return frame->back;
+}
+
+/* Instructions that lead elsewhere, or change frames. Returns the instruction to go on with. */
+static size_t specdec__template_flow(specdec__template *t, int op, int32_t argument, size_t next)
+{
+    const size_t target = (size_t)((int64_t)next + argument);
+    specdec__template_frame *frame = &t->frame[t->frames - 1];
+    specdec__template_value top;
+
+    switch (op) {
+    case SPECDEC__TEMPLATE_JUMP: return target;
+    case SPECDEC__TEMPLATE_JUMP_FALSE:
+        top = specdec__template_pop(t);
+        return specdec__template_truth(&top) ? next : target;
+    case SPECDEC__TEMPLATE_KEEP_FALSE: case SPECDEC__TEMPLATE_KEEP_TRUE:
+        top = specdec__template_pop(t);
+        if (specdec__template_truth(&top) != (op == SPECDEC__TEMPLATE_KEEP_TRUE))
+            return next;
+        specdec__template_push(t, top);
+        return target;
+    case SPECDEC__TEMPLATE_CALL: return specdec__template_invoke(t, argument, next);
+    case SPECDEC__TEMPLATE_FOR: specdec__template_begin_loop(t, 0); return next;
+    case SPECDEC__TEMPLATE_CHOOSE: specdec__template_begin_loop(t, 1); return next;
+    case SPECDEC__TEMPLATE_NEXT: return specdec__template_round(t) ? next : target;
+    case SPECDEC__TEMPLATE_RAN: frame->loop->ran = 1; return next;
+    case SPECDEC__TEMPLATE_END_FOR:
+        specdec__template_exit(t);
+        specdec__template_release(t);
+        return frame->loop->ran ? target : next;
+    case SPECDEC__TEMPLATE_CHOSEN:
+        top = specdec__template_pop(t);
+        if (specdec__template_truth(&top))
+            frame->loop->chosen[frame->loop->choices++] = frame->loop->items[frame->loop->index];
+        return next;
+    case SPECDEC__TEMPLATE_END_CHOOSE:
+        specdec__template_exit(t);
+        specdec__template_push(t, specdec__template_listing(frame->loop->chosen, frame->loop->choices));
+        return next;
+    case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
+    case SPECDEC__TEMPLATE_MISSING:
+        return next + (size_t)!specdec__template_find(t->scope, (const specdec__template_value *)
+                                                            specdec__template_constant(t, argument));
+    case SPECDEC__TEMPLATE_RETURN: return specdec__template_finish(t);
+    case SPECDEC__TEMPLATE_SCOPE: specdec__template_enter(t, 's', t->scope); return next;
+    case SPECDEC__TEMPLATE_CAPTURE: specdec__template_enter(t, 'c', t->scope); return next;
+    case SPECDEC__TEMPLATE_END_CAPTURE: specdec__template_finish(t); return next;
+    default: specdec__template_leave_frames(t, argument); return next;
+    }
+}
+
+/* Runs the compiled instructions, from the first to the end. */
+static void specdec__template_execute(specdec__template *t)
+{
+    size_t next = 0;
+
+    t->values = t->frames = t->depth = 0;
+    t->scope = NULL;
+    if (!specdec__template_enter(t, 'r', &t->root))
+        return;
+    while (!t->failed && next < t->codes) {
+        const specdec__template_code code = t->code[next++];
+
+        t->source = code.source;
+        specdec__template_step(t, 0);
+        if (code.op == SPECDEC__TEMPLATE_HALT)
+            return;
+        if ((code.op >= SPECDEC__TEMPLATE_JUMP && code.op <= SPECDEC__TEMPLATE_KEEP_TRUE) ||
+            code.op == SPECDEC__TEMPLATE_CALL || code.op >= SPECDEC__TEMPLATE_FOR)
+            next = specdec__template_flow(t, (int)code.op, code.argument, next);
+        else
+            specdec__template_compute(t, (int)code.op, code.argument);
+    }
+}
+
+/* ---- What a template is given. */
+
+/* Gives a value to a name that the template may use. */
+static void specdec__template_give(specdec__template *t, specdec__template_value name, specdec__template_value value)
+{
+    name = specdec__template_intern(t, name);
+    specdec__template_bind(t, &t->root, &name, value);
+}
+
+/* A copy of bytes, which come from a message. */
+static specdec__template_value specdec__template_marked(specdec__template *t, const void *from, size_t size)
+{
+    const size_t at = t->used;
+
+    specdec__template_put_marked(t, from, size, 1);
+    return specdec__template_built(t, at);
+}
+
+/* A role that templates know is a word of theirs, as some write control tokens with it; NULL: another one. */
+static const char *specdec__template_role(const char *text, size_t size)
+{
+    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(roles); i++)
+        if (strlen(roles[i]) == size && memcmp(roles[i], text, size) == 0)
+            return roles[i];
+    return NULL;
+}
+
+/* A string of a JSON text; its bytes come from a message, but for a member's known role. */
+static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
+{
+    const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
+    const char *role;
+    size_t i;
+
+    if (most > t->limit - t->used)
+        return specdec__template_refuse(t, "it needs too much memory");
+    specdec__template_step(t, most);
+    t->used += specdec__json_string(j, node, (char *)t->memory + at, most);
+    role = node > 1 && specdec__json_says(j, node - 1, "role", 4)
+               ? specdec__template_role((const char *)t->memory + at, t->used - at)
+               : NULL;
+    if (role) {
+        t->used = at;
+        return specdec__template_string(role);
+    }
+    for (i = at; i < t->used; i++)
+        specdec__template_set_bit(t->marks, i, 1);
+    return specdec__template_built(t, at);
+}
+
+/* The value of a JSON text's node, without what is in it. */
+static specdec__template_value specdec__template_json_value(specdec__template *t, const specdec__json *j, size_t node)
+{
+    const size_t count = j->nodes[node].count;
+    specdec__template_value *items;
+    int64_t integer;
+    double real;
+
+    switch (j->nodes[node].kind) {
+    case SPECDEC__JSON_NULL: return specdec__template_none();
+    case SPECDEC__JSON_FALSE: return specdec__template_bool(0);
+    case SPECDEC__JSON_TRUE: return specdec__template_bool(1);
+    case SPECDEC__JSON_STRING: return specdec__template_json_string(t, j, node);
+    case SPECDEC__JSON_NUMBER:
+        if (!j->nodes[node].escaped && specdec__json_integer(j, node, &integer))
+            return specdec__template_integer(integer);
+        specdec__json_double(j, node, &real);
+        return specdec__template_double(real);
+    default:
+        items = specdec__template_new_list(t, count * (j->nodes[node].kind == SPECDEC__JSON_OBJECT ? 2 : 1));
+        return specdec__template_of(j->nodes[node].kind == SPECDEC__JSON_OBJECT ? SPECDEC__TEMPLATE_DICT
+                                                                               : SPECDEC__TEMPLATE_LIST,
+                                    items, items ? count : 0);
+    }
+}
+
+/* The value of a JSON text that was read. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec__template *t, const specdec__json *j)
+{
+    struct {
+        specdec__template_value *next;
+        size_t left;
+    } open[SPECDEC__TEMPLATE_NESTED];
+    specdec__template_value all = specdec__template_undefined(), *slot = &all;
+    size_t node;
+    int depth = 0;
+
+    for (node = 0; node < j->count && !t->failed; node++) {
+        while (depth && !open[depth - 1].left)
+            depth--;
+        if (depth) {
+            slot = open[depth - 1].next++;
+            open[depth - 1].left--;
+        }
+        *slot = specdec__template_json_value(t, j, node);
+        if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
+            continue;
+        if (depth == SPECDEC__TEMPLATE_NESTED)
+            return specdec__template_refuse(t, "its messages are too deep");
+        open[depth].next = (specdec__template_value *)(uintptr_t)slot->of.at;
+        open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
+    }
+    return t->failed ? specdec__template_undefined() : all;
+}
+
+/* The value of a JSON text; none where there is no text. */
+static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
+{
+    const size_t limit = t->limit;
+    specdec__template_value value = specdec__template_none();
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = text.data;
+    j.size = text.size;
+    if (!text.data)
+        return value;
+    if (specdec__json_read(&j)) {
+        j.room = j.count;
+        j.nodes = (specdec__json_node *)specdec__template_take_top(t, specdec__size_multiply(j.room, sizeof *j.nodes));
+        if (j.nodes && specdec__json_read(&j))
+            value = specdec__template_json(t, &j);
+        t->limit = limit;
+    } else {
+        specdec__template_fail(t, "a JSON text is none", specdec__template_bytes(j.failed, strlen(j.failed)));
+    }
+    return value;
+}
+
+/* ---- The whole. */
+
+/* Memory in which a template of so many bytes is compiled, and run for a few messages. */
+static SPECDEC__UNUSED size_t specdec__template_room(size_t bytes)
+{
+    const size_t most = SPECDEC__TEMPLATE_LONGEST;
+
+    return (bytes < most ? bytes : most) * 8 + 65536;
+}
+
+/* Sets up a template in memory[size] for what it computes, and room for what it writes: output[room], and plain[] with
+   a bit for each byte of it. Memory is aligned as for pointers. */
+static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
+                                    unsigned char *plain, size_t room)
+{
+    const size_t bytes = size / 9 * 8 / 64 * 64;
+
+    memset(t, 0, sizeof *t);
     t->text = text;
-    t->text.size -= text.size && text.data[text.size - 1] == '\n';
-    t->at = t->end = t->after = t->used = t->written = 0;
-    t->strip = t->line = t->skip = t->depth = t->steps = t->spaces = t->from = t->variables = t->blocks = 0;
-    t->arguments = t->sets = 0;
-    t->failed = NULL;
-    t->culprit = specdec__template_bytes(NULL, 0);
-    if (text.size > SPECDEC__TEMPLATE_LONGEST || (text.size && memchr(text.data, '\r', text.size)))
-        specdec__template_fail(t, "it is too long, or has carriage returns", specdec__template_bytes(NULL, 0));
-    list = (specdec__template_value *)specdec__template_take(t, (size_t)count * sizeof *list);
-    for (i = 0; list && i < count; i++)
-        list[i] = specdec__template_of(SPECDEC__TEMPLATE_MESSAGE, &messages[i], 0);
-    specdec__template_set_name(t, "messages", specdec__template_of(SPECDEC__TEMPLATE_LIST, list, (size_t)count));
-    specdec__template_set_name(t, "bos_token", specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_set_name(t, "eos_token", specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_set_name(t, "add_generation_prompt", specdec__template_number(SPECDEC__TEMPLATE_BOOL, 1));
-    specdec__template_set_name(t, "tools", specdec__template_number(SPECDEC__TEMPLATE_NONE, 0));
+    t->memory = (unsigned char *)memory;
+    t->marks = t->memory + bytes;
+    t->size = t->limit = bytes < (size_t)1 << 31 ? bytes : (size_t)1 << 31;
+    t->output = output;
+    t->plain = plain;
+    t->room = room;
+    t->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    specdec__template_compile(t);
+    t->start = t->used;
+}
+
+/* Runs a template that was given what it may use. Afterwards t->output holds t->written bytes, or t->failed says why
+   not, and t->line and t->column (from 1, in bytes) where. */
+static void specdec__template_render(specdec__template *t)
+{
+    size_t i;
+
+    t->start = t->kept = t->used;
     if (!t->failed)
-        specdec__template_run(t);
-    if (!t->failed && t->blocks)
-        specdec__template_fail(t, "a block has no end", t->block[0].name);
+        specdec__template_execute(t);
+    if (!t->failed)
+        return;
+    t->line = t->column = 1;
+    for (i = 0; i < t->source && i < t->text.size; i++) {
+        t->column = t->text.data[i] == '\n' ? 1 : t->column + 1;
+        t->line += t->text.data[i] == '\n';
+    }
 }
 
 SPECDEC__FOR_SPEED
@@ -19581,6 +23809,7 @@ typedef struct specdec__chat {
     const specdec__chat_format *format; /* NULL: it is not known */
     int trims;                    /* as in the format; a template may say otherwise */
     int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
+    int runs;                     /* there is no format, but the template can be run, each time */
     int no_system;                /* system messages are refused: the template writes them in a way of its own */
     specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
                                       before every first one */
@@ -19588,11 +23817,26 @@ typedef struct specdec__chat {
     specdec__bytes culprit;       /* what in it */
 } specdec__chat;
 
-/* What recognising a template takes, and what of it stays: texts of a specdec__chat. */
+enum {
+    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is recognised */
+    SPECDEC__CHAT_KEPT = 4096    /* and of these, those that stay */
+};
+
+/* What stays of recognising a template: texts of a specdec__chat. */
+typedef struct specdec__chat_found {
+    specdec__chat chat;
+    char kept[SPECDEC__CHAT_KEPT];
+} specdec__chat_found;
+
+/* What recognising a template takes, and memory[bytes] for running it. */
 typedef struct specdec__chat_work {
     specdec__template run;
-    char expected[SPECDEC__TEMPLATE_ROOM], kept[SPECDEC__TEMPLATE_ROOM / 2];
-    specdec__chat found;
+    char output[SPECDEC__CHAT_ROOM], expected[SPECDEC__CHAT_ROOM];
+    unsigned char plain[SPECDEC__CHAT_ROOM / 8];
+    specdec__chat_found *found;
+    void *memory;
+    size_t bytes;
+    int64_t now;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
@@ -19786,6 +24030,54 @@ static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat
            out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
 }
 
+/* A conversation as a template reads it: a list of dicts. Messages are what their callers say they are: marked, unless
+   they may spell control tokens. */
+static specdec__template_value specdec__chat_values(specdec__template *t, const specdec_message *messages, int count)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)count), *members;
+    int i;
+
+    for (i = 0; list && i < count && !t->failed; i++) {
+        const char *text = messages[i].text ? messages[i].text : "";
+        const size_t size = messages[i].length == SPECDEC_WHOLE_STRING ? strlen(text) : messages[i].length;
+
+        members = specdec__template_new_list(t, 4);
+        if (!members)
+            break;
+        members[0] = specdec__template_string("role");
+        members[1] = specdec__template_string(roles[messages[i].role]);
+        members[2] = specdec__template_string("content");
+        members[3] = messages[i].special ? specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size)
+                                         : specdec__template_marked(t, text, size);
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, members, 2);
+    }
+    return specdec__template_listing(list, (size_t)count);
+}
+
+/* Gives a template the texts of the tokens that begin and end texts, and what else is always there. */
+static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
+{
+    specdec__template_give(t, specdec__template_string("bos_token"),
+                           specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_give(t, specdec__template_string("eos_token"),
+                           specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_give(t, specdec__template_string("add_generation_prompt"), specdec__template_bool(generate));
+}
+
+/* What the template writes for messages, in w->run. */
+static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos, specdec__bytes eos,
+                              const specdec_message *messages, int count)
+{
+    specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    w->run.now = w->now;
+    specdec__chat_give(&w->run, bos, eos, 1);
+    specdec__template_give(&w->run, specdec__template_string("tools"), specdec__template_none());
+    specdec__template_give(&w->run, specdec__template_string("messages"),
+                           specdec__chat_values(&w->run, messages, count));
+    specdec__template_render(&w->run);
+}
+
 /* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
 static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                         const specdec__vocab *v, const specdec_message *messages, int count)
@@ -19793,7 +24085,7 @@ static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *ch
     const specdec__bytes bos = specdec__chat_token(v, v->bos);
     specdec__bytes written = {NULL, 0};
 
-    specdec__template_render(&w->run, text, bos, specdec__chat_token(v, v->eos), messages, count);
+    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), messages, count);
     chat->failed = w->run.failed;
     chat->culprit = w->run.culprit;
     if (chat->failed)
@@ -19811,10 +24103,10 @@ static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const
 {
     specdec__bytes out = {NULL, 0};
 
-    if (at <= sizeof w->kept && size <= sizeof w->kept - at) {
-        out = specdec__template_bytes(w->kept + at, size);
+    if (at <= SPECDEC__CHAT_KEPT && size <= SPECDEC__CHAT_KEPT - at) {
+        out = specdec__template_bytes(w->found->kept + at, size);
         if (size)
-            memcpy(w->kept + at, data, size);
+            memcpy(w->found->kept + at, data, size);
     }
     return out;
 }
@@ -19933,10 +24225,10 @@ static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, sp
 }
 
 /* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
-   messages, answers and white space. What is found stays in *chat, its texts in *w. A vocabulary must be complete. */
-static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
-                                                    const specdec__vocab *v)
+   messages, answers and white space. What is found stays in *w->found. A vocabulary must be complete. */
+static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
 {
+    specdec__chat *const chat = &w->found->chat;
     const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
     const specdec_message *question = specdec__chat_plain + 1;
     specdec__bytes written;
@@ -19944,14 +24236,14 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
     int spells;
 
     memset(chat, 0, sizeof *chat);
-    specdec__template_render(&w->run, text, none, specdec__chat_token(v, v->eos), question, 1);
+    w->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    specdec__chat_run(w, text, none, specdec__chat_token(v, v->eos), question, 1);
     without = w->run.written;
     written = specdec__chat_ask(w, chat, text, v, question, 1);
-    if (!written.data)
-        return;
     spells = specdec__chat_begins(written, bos);
     chat->begins = spells && written.size > without; /* else the format itself begins with that token */
-    specdec__chat_compare(chat, w, text, v);
+    if (written.data)
+        specdec__chat_compare(chat, w, text, v);
     if (!chat->format && spells && !chat->begins) {
         chat->begins = 1;
         specdec__chat_compare(chat, w, text, v);
@@ -19959,6 +24251,105 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat *chat, specdec
     }
     if (!chat->format && !chat->failed)
         chat->failed = "it writes what no known format does";
+    if (chat->format)
+        return;
+    chat->culprit = specdec__chat_keep(w, 0, chat->culprit.data, chat->culprit.size < 64 ? chat->culprit.size : 64);
+    w->now = 0;
+    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), question, 1);
+    chat->runs = !w->run.failed && w->run.written > 0;
+}
+
+/* ---- Templates of no known format, which are run. */
+
+/* What stands for the answers of an earlier conversation, of which only the end is asked for. */
+static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
+
+/* Bytes of memory for specdec__chat_by_template: of a template so long, and conversations of so many bytes. */
+static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
+{
+    return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
+                             specdec__size_multiply(conversation, 8));
+}
+
+/* Says why a template could not be run. */
+static specdec_result specdec__chat_refused(const specdec__template *t, specdec_error *error)
+{
+    const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
+    const char *culprit = size ? (const char *)t->culprit.data : "";
+
+    if (t->full || !strcmp(t->failed, "it needs too much memory"))
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long: with this context, %zu bytes "
+                             "are the most", t->room);
+    if (t->raised)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the model's chat template refuses the conversation: %.*s",
+                             size, culprit);
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "the model's chat template, line %d, column %d: %s%s%.*s",
+                         t->line, t->column, t->failed, size ? ": " : "", size, culprit);
+}
+
+/* Keeps of what was written what stands behind the answer that stands for all before it, and of that what the token
+   that ended the answer (end; empty: none did) has not yet written. */
+static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
+{
+    const size_t size = sizeof specdec__chat_answer - 1;
+    size_t at = 0, from = 0, i;
+
+    for (i = 0; i + size <= out->needed; i++)
+        if (memcmp(out->text + i, specdec__chat_answer, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
+            from = i + size;
+    while (from + at < out->needed && at < 2 && memchr(" \n", out->text[from + at], 2))
+        at++;
+    if (end.size && out->needed - from - at >= end.size && memcmp(out->text + from + at, end.data, end.size) == 0)
+        from += at + end.size;
+    out->needed -= from;
+    for (i = 0; i < out->needed; i++) {
+        const int plain = out->plain[(i + from) / 8] >> (i + from) % 8 & 1;
+
+        out->text[i] = out->text[i + from];
+        specdec__template_set_bit(out->plain, i, plain);
+    }
+}
+
+/* Renders messages by the model's template into out, with what makes the model answer. last: the token that ended the
+   answer before them; -1: none did, or (begun = 0) they are the first. memory: see specdec__chat_template_bytes.
+   Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
+specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
+                          const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
+                          specdec__chat_text *out, specdec_error *error)
+{
+    const specdec_message before[] = {{SPECDEC_USER, "...", 3, 1},
+                                      {SPECDEC_ASSISTANT, specdec__chat_answer, sizeof specdec__chat_answer - 1, 1}};
+    const size_t skip = (size_t)(0 - (uintptr_t)memory) & (SPECDEC__CACHE_LINE - 1);
+    specdec__template *t = (specdec__template *)(void *)((unsigned char *)memory + skip);
+    const size_t used = skip + (sizeof *t + SPECDEC__CACHE_LINE - 1) / SPECDEC__CACHE_LINE * SPECDEC__CACHE_LINE;
+    const specdec__bytes none = {NULL, 0};
+    specdec__template_value list, earlier;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
+            (!messages[i].text && messages[i].length))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
+    if (bytes < used)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
+    specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
+    t->now = now;
+    specdec__chat_give(t, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 1);
+    specdec__template_give(t, specdec__template_string("tools"), specdec__template_none());
+    list = specdec__chat_values(t, messages, count);
+    if (begun) {
+        earlier = specdec__chat_values(t, before, 2);
+        list = specdec__template_sum(t, &earlier, &list);
+    }
+    specdec__template_give(t, specdec__template_string("messages"), list);
+    specdec__template_render(t);
+    if (t->failed)
+        return specdec__chat_refused(t, error);
+    out->needed = t->written;
+    if (begun)
+        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_text(v, (uint32_t)last), out);
+    return SPECDEC_OK;
 }
 
 /* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
@@ -29023,19 +33414,32 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     return specdec__os_read(room, file->size, source->path, error);
 }
 
-/* Reads the chat template, and recognises it, with memory that keeps what its texts are. */
-static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, specdec_error *error)
+/* Reads the chat template, and recognises it, with memory that is given back but for what its texts are; *beyond: where
+   it ended. */
+static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
+                                          specdec_error *error)
 {
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
+    specdec__chat_found *found;
     specdec__chat_work *work;
+    void *memory;
+    size_t bytes, from;
 
     if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
+    bytes = specdec__template_room(m->chat_template.size);
+    found = SPECDEC__TAKE(arena, specdec__chat_found, 1);
+    from = arena->used;
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
-    if (!arena->base || arena->used == SIZE_MAX)
-        return SPECDEC_OK;
-    specdec__chat_recognise(&work->found, work, m->chat_template, &m->vocab);
-    m->chat = &work->found;
+    memory = specdec__arena_reserve(arena, bytes, 1, SPECDEC__CACHE_LINE);
+    if (arena->base && arena->used != SIZE_MAX) {
+        work->found = found;
+        work->memory = memory;
+        work->bytes = bytes;
+        specdec__chat_recognise(work, m->chat_template, &m->vocab);
+        m->chat = &found->chat;
+    }
+    *beyond = specdec__arena_again(arena, from);
     return SPECDEC_OK;
 }
 
@@ -29108,7 +33512,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
 {
     specdec_result result;
     specdec__bytes name;
-    size_t i;
+    size_t i, beyond = 0;
 
     if ((result = specdec__model_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
@@ -29127,7 +33531,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (vocabulary_only) { /* whatever the architecture */
         if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
             return result;
-        return specdec__model_chat(m, arena, error);
+        result = specdec__model_chat(m, arena, &beyond, error);
+        specdec__arena_beyond(arena, beyond);
+        return result;
     }
     if (!m->architecture)
         return specdec__model_unknown(name, error);
@@ -29137,12 +33543,14 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
         (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__model_chat(m, arena, error)) != SPECDEC_OK)
+        (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
     m->all = m->layers;
     if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
-    return specdec__model_bind(m, arena, error);
+    result = specdec__model_bind(m, arena, error);
+    specdec__arena_beyond(arena, beyond);
+    return result;
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
@@ -39258,6 +43666,11 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
+    if (SPECDEC__TEMPLATES && e->target_model->chat_template.data) {
+        const size_t most = specdec__chat_template_bytes(e->target_model->chat_template.size, e->chat_bytes);
+
+        e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
+    }
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
@@ -40049,6 +44462,10 @@ static void specdec__engine_tell_chat(const specdec__engine *e)
 
     if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
         return;
+    if (!chat->format && chat->runs) {
+        specdec__tell(hooks, "chat: the model's template is run");
+        return;
+    }
     if (!chat->format) {
         specdec__chat_unknown(chat, &words);
         specdec__tell(hooks, "%s", words.text);
@@ -45507,6 +49924,25 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
+/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before. */
+static specdec_result specdec__chat_text_of(specdec *t, const specdec_message *messages, int count,
+                                            specdec__chat_text *out)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int begun = t->handed_out > 0;
+    const int32_t last = begun ? t->tokens[t->handed_out - 1] : -1;
+
+    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+        return specdec__chat_by_template(v, t->model->chat_template, begun,
+                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
+                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
+                                         &t->error);
+    if (begun)
+        specdec__chat_end_turn(t, out);
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+                                &t->error);
+}
+
 static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
@@ -45515,7 +49951,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS || !t->engine->chat.format)
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
         return specdec__chat_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
@@ -45528,10 +49964,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     out.plain = t->engine->chat_plain;
     out.size = t->engine->chat_bytes;
     out.needed = 0;
-    if (t->handed_out)
-        specdec__chat_end_turn(t, &out);
-    result = specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), t->handed_out > 0, messages, count,
-                                  &out, &t->error);
+    result = specdec__chat_text_of(t, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
