@@ -37196,24 +37196,36 @@ static void specdec__forward_router(const specdec__context *c, float *router)
         router[i] /= sum;
 }
 
-/* Puts i into its place among order[count], in order of falling scores, of which `most` stay. Returns how many. */
-static int specdec__forward_rank(const float *scores, int i, int *order, int count, int most)
+/* What candidates are chosen by: the score of i is value[i] + bias[i]. */
+typedef struct specdec__scores {
+    const float *value, *bias; /* bias NULL: 0 */
+} specdec__scores;
+
+static float specdec__forward_scored(const specdec__scores *s, int i)
 {
+    return s->value[i] + (s->bias ? s->bias[i] : 0);
+}
+
+/* Puts i into its place among order[count], in order of falling scores, of which `most` stay. Returns how many. */
+static int specdec__forward_rank(const specdec__scores *scores, int i, int *order, int count, int most)
+{
+    const float score = specdec__forward_scored(scores, i);
     int at = specdec__min_int(count, most - 1);
 
-    if (count == most && !(scores[i] > scores[order[at]]))
+    if (count == most && !(score > specdec__forward_scored(scores, order[at])))
         return count;
-    for (; at > 0 && scores[i] > scores[order[at - 1]]; at--)
+    for (; at > 0 && score > specdec__forward_scored(scores, order[at - 1]); at--)
         order[at] = order[at - 1];
     order[at] = i;
     return specdec__min_int(count + 1, most);
 }
 
 /* Marks the groups of experts that are chosen from: those whose two largest scores have the largest sums. */
-static void specdec__forward_open(const specdec__model *m, const float *scores, unsigned char *open)
+static void specdec__forward_open(const specdec__model *m, const specdec__scores *scores, unsigned char *open)
 {
     const int size = m->experts / m->groups;
     float sums[SPECDEC__MAX_CHOSEN];
+    const specdec__scores of_groups = {sums, NULL};
     int best[SPECDEC__MAX_CHOSEN], two[2], count = 0, i, k;
 
     for (i = 0; i < m->groups; i++) {
@@ -37221,8 +37233,9 @@ static void specdec__forward_open(const specdec__model *m, const float *scores, 
 
         for (k = i * size; k < (i + 1) * size; k++)
             found = specdec__forward_rank(scores, k, two, found, 2);
-        sums[i] = scores[two[0]] + (found > 1 ? scores[two[1]] : 0);
-        count = specdec__forward_rank(sums, i, best, count, m->groups_chosen);
+        sums[i] = specdec__forward_scored(scores, two[0]) +
+                  (found > 1 ? specdec__forward_scored(scores, two[1]) : 0);
+        count = specdec__forward_rank(&of_groups, i, best, count, m->groups_chosen);
     }
     memset(open, 0, (size_t)m->groups);
     for (i = 0; i < count; i++)
@@ -37233,18 +37246,16 @@ static void specdec__forward_open(const specdec__model *m, const float *scores, 
 static void specdec__forward_choose(const specdec__context *c, const specdec__layer *layer, int row, float *router)
 {
     const specdec__model *m = c->model;
-    const float *bias = layer->vector[SPECDEC__CHOICE_BIAS];
-    float *share = c->routes.share + row * m->chosen, sum = 0, scores[SPECDEC__MAX_EXPERTS];
+    const specdec__scores scores = {router, layer->vector[SPECDEC__CHOICE_BIAS]};
+    float *share = c->routes.share + row * m->chosen, sum = 0;
     int *expert = c->routes.expert + row * m->chosen, count = 0, i;
     unsigned char open[SPECDEC__MAX_CHOSEN];
 
     specdec__forward_router(c, router);
-    for (i = 0; i < m->experts; i++)
-        scores[i] = router[i] + (bias ? bias[i] : 0);
-    specdec__forward_open(m, scores, open);
+    specdec__forward_open(m, &scores, open);
     for (i = 0; i < m->experts; i++)
         if (open[i / (m->experts / m->groups)])
-            count = specdec__forward_rank(scores, i, expert, count, m->chosen);
+            count = specdec__forward_rank(&scores, i, expert, count, m->chosen);
     for (i = 0; i < m->chosen; i++)
         sum += share[i] = router[expert[i]];
     sum = !m->normed ? 1 : sum > 6.103515625e-5f ? sum : 6.103515625e-5f;
