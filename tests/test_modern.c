@@ -11,7 +11,7 @@
 #define TEXT 96  /* tokens of a text that is written */
 
 /* Beginnings of the names of files that must be read: add those of a row here. */
-static const char *const read_names[] = {"cohere2", "hunyuan-dense", "seed_oss"};
+static const char *const read_names[] = {"cohere2", "gemma4-dense", "gemma4-e2b", "gemma4-fused", "hunyuan-dense", "seed_oss"};
 
 static specdec_error failure;
 static int quick;

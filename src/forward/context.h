@@ -45,6 +45,7 @@ typedef struct specdec__scratch {
     float *scores;             /* (4, 64) or, where keys are tiles, (4, SPECDEC__SCORES, 16) */
     unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
     float *out;                /* (dim): a value, padded with zeros */
+    float *inputs;             /* (layers * width): a row of embeddings for layers */
     float *partner;            /* (dim) */
     int half;                  /* what it is at work on: 2 * layer, + 1: its feed-forward network; -1: embeddings */
 } specdec__scratch;
@@ -103,6 +104,7 @@ typedef struct specdec__context {
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
     float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
                                   same x; NULL: it does not */
+    float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -166,6 +168,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
                                                 SPECDEC__KEYS);
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
+        s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
     }
 }
 
@@ -241,7 +244,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
+    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)specdec__max_int(
+                                                          ff, specdec__forward_stride(m->inputs.width)));
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
         c->up = SPECDEC__TAKE(arena, float, columns * (size_t)ff);
@@ -281,12 +285,16 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     attended = specdec__forward_stride(model->o_width);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
-    widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model)
+                                                         : specdec__forward_stride(model->inputs.width));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended), reads));
     c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
+    if (model->inputs.width)
+        c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
+                                                                                    model->layers));
     specdec__context_halves(c, n, arena);
     specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
     if (specdec__model_mixes(model))

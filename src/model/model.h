@@ -29,13 +29,14 @@ typedef struct specdec__matrix {
 
 enum {
     SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__ROUTER,
-    SPECDEC__MATRICES
+    SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT, SPECDEC__MATRICES
 };
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS, SPECDEC__VECTORS
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
+    SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
@@ -53,7 +54,7 @@ typedef struct specdec__shape {
     int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
     int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
     int feed_forward;       /* 0: the layer has no feed-forward network; of a mixture: of each expert */
-    int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
+    int keys_of;            /* number of an earlier layer whose keys and values it reads; -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
 } specdec__shape;
@@ -101,6 +102,14 @@ enum {
                                 are chosen for a token, and how their outputs are weighted: see below */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
+    SPECDEC__UNSCALED,       /* queries are not scaled, if the file does not say attention.scale */
+    SPECDEC__NORMED_VALUES,  /* values go through a norm of each head, without a weight; a layer without attn_v has its
+                                keys, as they are before norm and rotation, for values */
+    SPECDEC__SHARES_KEYS,    /* the last attention.shared_kv_layers layers read the keys of the last layer before these
+                                that sees as many */
+    SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
+                                not 0: see specdec__inputs */
+    SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
@@ -115,7 +124,7 @@ typedef struct specdec__trait {
 
 static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 12 /* that a row names, and the end */
+#define SPECDEC__MOST_TRAITS 16 /* that a row names, and the end */
 
 typedef struct specdec__architecture {
     const char *name;
@@ -152,6 +161,11 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
                 {SPECDEC__WIDE_QUERIES, 62}}},
+    {"gemma4", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
+                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
     {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
@@ -245,6 +259,16 @@ typedef struct specdec__reads {
     int norm_first;                 /* the residual stream begins with the norm of what is read */
 } specdec__reads;
 
+/* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
+       e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
+   and ends in x += norm(out(activation(gate x) * e[l])). Gemma 3n, Gemma 4. */
+typedef struct specdec__inputs {
+    int width;              /* of e[l]; 0: there are none */
+    specdec__matrix table;  /* (vocabulary, layers * width), looked up where it lies in the file */
+    specdec__matrix matrix; /* (layers * width, embedding) */
+    const float *norm;      /* (width) */
+} specdec__inputs;
+
 typedef struct specdec_model {
     const specdec__architecture *architecture; /* NULL: heads */
     int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
@@ -276,6 +300,9 @@ typedef struct specdec_model {
     specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
     specdec__reads reads;
+    specdec__inputs inputs;
+    int sharing;              /* layers at the end that read the keys of others */
+    const float *ones;        /* (head_dim, padded) weights of norms that have none; NULL: no norm lacks one */
     size_t weight_bytes;      /* bytes of all matrices that a step reads */
     size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
     uint64_t weight_products; /* multiply-adds a token */
@@ -295,6 +322,9 @@ enum {
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
+    SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
+    SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
     SPECDEC__DIM_COUNT
 };
 
@@ -310,7 +340,9 @@ static const struct {
     {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
-    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E},
+    {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E},
+    {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT}};
 
 /* Tensors that hold the rows of `count` matrices from `matrix` on, one below the other, and those of their biases, from
    vector `vector` on; where no tensor has the first one's name. Any architecture's files may have them. */
@@ -350,7 +382,13 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0}, {"attn_v.bias", SPECDEC__DIM_V, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
-    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED}};
+    {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED},
+    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS}, {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0}};
+
+/* Of the matrices and the vectors of a layer, those that it lacks if it reads the keys of another one. */
+static const unsigned specdec__of_keys[2] = {
+    SPECDEC__BIT(SPECDEC__K) | SPECDEC__BIT(SPECDEC__V),
+    SPECDEC__BIT(SPECDEC__K_NORM) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
