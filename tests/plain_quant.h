@@ -111,6 +111,57 @@ static void plain_decode_iq2_s(const unsigned char *block, int8_t *codes, float 
     }
 }
 
+/* The shift of eight values of IQ1, in eighths, beside 8 times a value of -1, 0 or 1. */
+static inline int8_t plain_iq1(unsigned index, int minus, int k)
+{
+    return (int8_t)(8 * ((int)(specdec__quant_iq1_grid[index] >> (2 * k) & 3) - 1) + (minus ? -1 : 1));
+}
+
+static void plain_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        unsigned h = specdec__load_u16(block + 34 + i / 32 * 2);
+
+        codes[i] = plain_iq1(block[2 + i / 8] + 256 * (h >> (i / 8 % 4 * 3) & 7), h >= 0x8000, i % 8);
+        scale[i / 32] = specdec__load_f16(block) * (float)(1 + 2 * (h >> 12 & 7)) / 8;
+    }
+}
+
+static void plain_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    unsigned half = 0;
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 4; i++)
+        half += (unsigned)(block[49 + 2 * i] >> 4) << (4 * i);
+    for (i = 0; i < 256; i++) {
+        unsigned four = block[32 + i / 16] >> (i / 8 % 2 * 4) & 15;
+
+        codes[i] = plain_iq1(block[i / 8] + 256 * (four & 7), four >= 8, i % 8);
+        scale[i / 16] = specdec__float_from_f16((uint16_t)half) *
+                        (float)(1 + 2 * (specdec__load_u16(block + 48 + i / 64 * 2) >> (i / 16 % 4 * 3) & 7)) / 8;
+    }
+}
+
+static void plain_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    int i, n;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        unsigned byte = i < 160 ? block[i % 32] : i < 240 ? block[32 + (i - 160) % 16] : block[48 + (i - 240) % 4];
+
+        for (n = i < 160 ? i / 32 : i < 240 ? (i - 160) / 16 : (i - 240) / 4; n > 0; n--)
+            byte = byte * 3 % 256;
+        codes[i] = (int8_t)((int)(byte * 3 / 256) - 1);
+        scale[i / 32] = specdec__load_f16(block + 52);
+    }
+}
+
 typedef void plain_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
 
 /* Types whose decoders in specdec.h are more than plain. */
@@ -120,6 +171,9 @@ static const struct { uint32_t type; plain_decoder *decode; } plain_decoders[] =
     {SPECDEC__TYPE_IQ3_S, plain_decode_iq3_s},
     {SPECDEC__TYPE_IQ2_XS, plain_decode_iq2_xs},
     {SPECDEC__TYPE_IQ2_S, plain_decode_iq2_s},
+    {SPECDEC__TYPE_IQ1_S, plain_decode_iq1_s},
+    {SPECDEC__TYPE_IQ1_M, plain_decode_iq1_m},
+    {SPECDEC__TYPE_TQ1_0, plain_decode_tq1_0},
 };
 
 /* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */

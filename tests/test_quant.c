@@ -165,6 +165,7 @@ static const struct { const uint16_t *points; int count, magnitudes; } grids[] =
     {specdec__quant_iq3_s_grid, SPECDEC__COUNT(specdec__quant_iq3_s_grid), 8},
     {specdec__quant_iq2_xs_grid, SPECDEC__COUNT(specdec__quant_iq2_xs_grid), 3},
     {specdec__quant_iq2_s_grid, SPECDEC__COUNT(specdec__quant_iq2_s_grid), 3},
+    {specdec__quant_iq1_grid, SPECDEC__COUNT(specdec__quant_iq1_grid), 3},
 };
 
 static void test_grids(void)

@@ -177,6 +177,29 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *a
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
+/* Eight powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
+{
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), _mm256_min_epi32(e, one));
+
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of eight words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_get(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm256_set1_epi32(127));
+    const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(v, 20), _mm256_set1_epi32(119 << 23));
+    const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(1.0f / 1024));
+    const __m256 value = _mm256_blendv_ps(_mm256_castsi256_ps(normal), small,
+                                          _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(8), v)));
+
+    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
+}
+
 /* Types whose codes are 8 bits, signed. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
 
@@ -225,6 +248,54 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
+{
+    const __m256i table = _mm256_add_epi8(_mm256_set1_epi8(16), _mm256_broadcastsi128_si256(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_16(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m256i q = specdec__avx2_get(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char *at, __m256i u[8])
+{
+    const __m256i q = specdec__avx2_get(at);
+    int i;
+
+    u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_twos(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
@@ -310,15 +381,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
-    const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = specdec__x86_own(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, all, at, block, u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_part(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+            u[i] = specdec__avx2_get(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
@@ -428,26 +499,15 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
-/* Where the scale d of 256 values stands in a tile; dmin comes after it. */
-SPECDEC__INLINE size_t specdec__x86_d(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
-    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
-    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
-    default: return 0;
-    }
-}
-
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
     const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_is_block_32(type))
+    if (!specdec__x86_is_plain(type))
         d[0] = specdec__avx2_halves(at);
-    if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
+    if (!specdec__x86_is_plain(type) && specdec__x86_has_minimum(type))
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
@@ -465,8 +525,13 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
-    if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx2_powers(specdec__x86_own(type, rows->tile, granule) + rows->half * 8);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx2_halves_of_e4m3(specdec__x86_own(type, rows->tile, granule / 2) + rows->half * 32,
+                                            granule % 4);
+    if (specdec__x86_is_plain(type))
+        return specdec__avx2_halves(specdec__x86_own(type, rows->tile, granule) + specdec__x86_d(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
@@ -553,7 +618,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     rows.tile = tile;
     specdec__x86_fetch(specdec__x86_span(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_is_block_32(type))
+    if (!block && !specdec__x86_is_plain(type))
         specdec__avx2_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {

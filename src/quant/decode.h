@@ -424,7 +424,8 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
 }
 
 /* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
-static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
 {
     const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
     int i;
@@ -436,33 +437,49 @@ static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *code
         codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
 }
 
-/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. A byte is a fraction, over 256,
-   whose first digits behind the point are these. */
-static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__RARE_END
+
+/* The types that follow are unpacked by their decoders with every instruction set. */
+
+/* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
+   over 256, whose first digits behind the point are these. */
+SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
 {
     static const unsigned char powers[5] = {1, 3, 9, 27, 81};
+    int i, k;
+
+    for (k = 0; k < digits; k++, codes += count)
+        for (i = 0; i < count; i++)
+            codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
+}
+
+/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
+SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
+{
     const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
     int i;
 
     (void)minimum;
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
-    for (i = 0; i < 256; i++) {
-        const int in_run = i < 160 ? i : i - 160, run = i < 160 ? 32 : i < 240 ? 16 : 4;
-        const int at = i < 240 ? in_run % run : (i - 240) % 4, digit = i < 240 ? in_run / run : (i - 240) / 4;
-        const unsigned char byte = i < 160 ? from->fives[at] : i < 240 ? from->fives[32 + at] : from->fours[at];
-
-        codes[i] = (int8_t)(((byte * powers[digit] & 255) * 3 >> 8) - 1);
-    }
+    specdec__quant_trits(from->fives, 32, 5, codes);
+    specdec__quant_trits(from->fives + 32, 16, 5, codes + 160);
+    specdec__quant_trits(from->fours, 4, 4, codes + 240);
 }
 
-/* Eight values of a point of the grid of IQ1, times eight, plus shift. */
-SPECDEC__INLINE void specdec__quant_iq1_point(unsigned point, int shift, int8_t *codes)
+/* Eight values (-1, 0, 1) of a point of the grid of IQ1, times eight, plus 1 or, where minus is set, minus 1. */
+SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
-    int i;
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t point = specdec__quant_iq1_grid[index];
 
-    for (i = 0; i < 8; i++)
-        codes[i] = (int8_t)((int)(specdec__quant_iq1_grid[point] >> (2 * i) & 3) * 8 - 8 + shift);
+    point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
+    point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
+    point = (point | point << 6) & (ones * 3);
+    point = (point * 8 + ones * (128 - 7) - (minus ? ones * 2 : 0)) ^ ones * 128; /* no byte borrows from another */
+    specdec__store_u32(codes, (uint32_t)point);
+    specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
 }
 
 /* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
@@ -475,10 +492,9 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        unsigned high = specdec__load_u16(from->high[i / 4]);
+        uint32_t high = specdec__load_u16(from->high[i / 4]);
 
-        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000 ? -1 : 1,
-                                 codes + 8 * i);
+        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
     }
@@ -498,11 +514,10 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
         half |= (unsigned)specdec__load_u16(from->scales[i]) >> 12 << (4 * i);
     d = specdec__float_from_f16((uint16_t)half);
     for (i = 0; i < 32; i++) {
-        unsigned high = (unsigned)from->high[i / 2] >> (i % 2 * 4) & 15;
+        uint32_t high = (uint32_t)from->high[i / 2] >> (i % 2 * 4) & 15;
 
-        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8 ? -1 : 1, codes + 8 * i);
+        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
 }
-SPECDEC__RARE_END
