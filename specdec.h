@@ -3958,7 +3958,8 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
 }
 
 /* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
-static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
 {
     const specdec__block_tq2_0 *from = (const specdec__block_tq2_0 *)(const void *)block;
     int i;
@@ -3970,33 +3971,49 @@ static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *code
         codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
 }
 
-/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. A byte is a fraction, over 256,
-   whose first digits behind the point are these. */
-static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+SPECDEC__RARE_END
+
+/* The types that follow are unpacked by their decoders with every instruction set. */
+
+/* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
+   over 256, whose first digits behind the point are these. */
+SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
 {
     static const unsigned char powers[5] = {1, 3, 9, 27, 81};
+    int i, k;
+
+    for (k = 0; k < digits; k++, codes += count)
+        for (i = 0; i < count; i++)
+            codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
+}
+
+/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
+SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
+                                                         float *minimum)
+{
     const specdec__block_tq1_0 *from = (const specdec__block_tq1_0 *)(const void *)block;
     int i;
 
     (void)minimum;
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
-    for (i = 0; i < 256; i++) {
-        const int in_run = i < 160 ? i : i - 160, run = i < 160 ? 32 : i < 240 ? 16 : 4;
-        const int at = i < 240 ? in_run % run : (i - 240) % 4, digit = i < 240 ? in_run / run : (i - 240) / 4;
-        const unsigned char byte = i < 160 ? from->fives[at] : i < 240 ? from->fives[32 + at] : from->fours[at];
-
-        codes[i] = (int8_t)(((byte * powers[digit] & 255) * 3 >> 8) - 1);
-    }
+    specdec__quant_trits(from->fives, 32, 5, codes);
+    specdec__quant_trits(from->fives + 32, 16, 5, codes + 160);
+    specdec__quant_trits(from->fours, 4, 4, codes + 240);
 }
 
-/* Eight values of a point of the grid of IQ1, times eight, plus shift. */
-SPECDEC__INLINE void specdec__quant_iq1_point(unsigned point, int shift, int8_t *codes)
+/* Eight values (-1, 0, 1) of a point of the grid of IQ1, times eight, plus 1 or, where minus is set, minus 1. */
+SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
-    int i;
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t point = specdec__quant_iq1_grid[index];
 
-    for (i = 0; i < 8; i++)
-        codes[i] = (int8_t)((int)(specdec__quant_iq1_grid[point] >> (2 * i) & 3) * 8 - 8 + shift);
+    point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
+    point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
+    point = (point | point << 6) & (ones * 3);
+    point = (point * 8 + ones * (128 - 7) - (minus ? ones * 2 : 0)) ^ ones * 128; /* no byte borrows from another */
+    specdec__store_u32(codes, (uint32_t)point);
+    specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
 }
 
 /* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
@@ -4009,10 +4026,9 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        unsigned high = specdec__load_u16(from->high[i / 4]);
+        uint32_t high = specdec__load_u16(from->high[i / 4]);
 
-        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000 ? -1 : 1,
-                                 codes + 8 * i);
+        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
     }
@@ -4032,14 +4048,13 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
         half |= (unsigned)specdec__load_u16(from->scales[i]) >> 12 << (4 * i);
     d = specdec__float_from_f16((uint16_t)half);
     for (i = 0; i < 32; i++) {
-        unsigned high = (unsigned)from->high[i / 2] >> (i % 2 * 4) & 15;
+        uint32_t high = (uint32_t)from->high[i / 2] >> (i % 2 * 4) & 15;
 
-        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8 ? -1 : 1, codes + 8 * i);
+        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
 }
-SPECDEC__RARE_END
 
 /* =====================================================================================================================
  * >>quant/table: the table of types: looking up, sizes, rows of any type to floats.
@@ -5776,7 +5791,8 @@ enum {
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
 #define SPECDEC__X86_BIT_2(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 4, number)
 #define SPECDEC__X86_BIT_3(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 8, number)
-#define SPECDEC__X86_IS_32(number, name, block, ...) SPECDEC__X86_MASK((block) == 32, number)
+#define SPECDEC__X86_IS_SHORT(number, name, block, ...) SPECDEC__X86_MASK((block) > 1 && (block) < 256, number)
+#define SPECDEC__X86_PARTS(number, name, block, ...) case number: return (block) / 32;
 #define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
@@ -5813,7 +5829,7 @@ SPECDEC__INLINE int specdec__x86_bias(int type)
 /* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
-/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
+/* Bytes of a tile of one block of 32 values, or what such a block takes of a longer one. */
 SPECDEC__INLINE int specdec__x86_span(int type)
 {
     switch (type) {
@@ -5822,12 +5838,34 @@ SPECDEC__INLINE int specdec__x86_span(int type)
     }
 }
 
-/* Types whose scales stand, as half floats, at the start of every 32 values. */
-SPECDEC__INLINE int specdec__x86_is_block_32(int type)
+/* Types whose blocks have one scale as it is, not factors of it: those of fewer than 256 values, and TQ2_0. */
+SPECDEC__INLINE int specdec__x86_is_plain(int type)
 {
-    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32);
+    const uint64_t mask = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
 
     return (int)(mask >> type & 1);
+}
+
+/* Blocks of 32 values that lie in a block of a type. */
+SPECDEC__INLINE int specdec__x86_parts(int type)
+{
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_PARTS)
+    default: return 1;
+    }
+}
+
+/* Where the file's block begins in which the 32 values `block` lie, in tiles that begin at tile; and the how manieth of
+   that block's they are. Types with factors have their 256 values at tile. */
+SPECDEC__INLINE const unsigned char *specdec__x86_own(int type, const unsigned char *tile, int block)
+{
+    const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
+
+    return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
+}
+SPECDEC__INLINE int specdec__x86_part(int type, int block)
+{
+    return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
 }
 
 /* Values that share a scale. */
@@ -5839,51 +5877,68 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. all: a tile, at: where block
-   `block` of 32 values begins in it, if it begins anywhere; both from the first row of a vector on. */
-#define SPECDEC__X86_CODES(isa, all, at, block, u) \
-    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
-    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of specdec__x86_own
+   and specdec__x86_part, from the first row of a vector on. */
+#define SPECDEC__X86_CODES(isa, own, part, u) \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q5_0: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_0, nibbles), (at) + SPECDEC__TILE_AT(q5_0, high), u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), u); \
         break; \
     case SPECDEC__TYPE_Q5_1: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(q5_1, nibbles), (at) + SPECDEC__TILE_AT(q5_1, high), u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), u); \
         break; \
     case SPECDEC__TYPE_IQ4_NL: \
-        specdec__##isa##_codes_32((at) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
         specdec__##isa##_iq4(u); \
         break; \
     case SPECDEC__TYPE_IQ4_XS: \
-        specdec__##isa##_codes_32((all) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (block) * 256, NULL, u); \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
         specdec__##isa##_iq4(u); \
         break; \
+    case SPECDEC__TYPE_MXFP4: \
+        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
+        specdec__##isa##_fp4(u); \
+        break; \
+    case SPECDEC__TYPE_NVFP4: \
+        specdec__##isa##_codes_16((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
+        specdec__##isa##_fp4(u); \
+        break; \
+    case SPECDEC__TYPE_Q1_0: \
+        specdec__##isa##_codes_bits((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
+        break; \
+    case SPECDEC__TYPE_Q2_0: \
+        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, crumbs) + (part) * 128, u); \
+        break; \
+    case SPECDEC__TYPE_TQ2_0: \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(tq2_0, crumbs), NULL, part, u); \
+        break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_crumbs((all) + SPECDEC__TILE_AT(q3_k, crumbs), (all) + SPECDEC__TILE_AT(q3_k, high), \
-                                      block, u); \
+        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q3_k, crumbs), (own) + SPECDEC__TILE_AT(q3_k, high), \
+                                      part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
-        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); \
+        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q5_K: \
-        specdec__##isa##_codes_k((all) + SPECDEC__TILE_AT(q5_k, nibbles), (all) + SPECDEC__TILE_AT(q5_k, high), \
-                                 block, u); \
+        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q5_k, nibbles), (own) + SPECDEC__TILE_AT(q5_k, high), \
+                                 part, u); \
         break; \
-    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(all, block, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(own, part, u); break;
 
 /* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
    kernel each; points of a grid are unpacked to panels. AVX2 unpacks a block at a time, except for one column or two
    of types seen often. */
 #define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
 #define SPECDEC__X86_SELDOM(X, isa) \
-    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
+    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS) \
+    X(isa, MXFP4) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0)
 #define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
 /* Types that only their decoders unpack. */
-#define SPECDEC__X86_DECODED(X, isa) \
-    X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0) X(isa, MXFP4)
+#define SPECDEC__X86_DECODED(X, isa) X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0)
 
 #define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
@@ -5909,6 +5964,18 @@ SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
     SPECDEC__UNROLL
     for (i = 0; i < bytes; i += 64)
         _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* Where the scale d of a block stands in a tile; dmin comes after it. */
+SPECDEC__INLINE size_t specdec__x86_d(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
+    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
+    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
+    case SPECDEC__TYPE_TQ2_0: return SPECDEC__TILE_AT(tq2_0, d);
+    default: return 0;
+    }
 }
 
 /* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
@@ -6580,6 +6647,29 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *a
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
+/* Eight powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
+{
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), _mm256_min_epi32(e, one));
+
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of eight words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_get(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm256_set1_epi32(127));
+    const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(v, 20), _mm256_set1_epi32(119 << 23));
+    const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(1.0f / 1024));
+    const __m256 value = _mm256_blendv_ps(_mm256_castsi256_ps(normal), small,
+                                          _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(8), v)));
+
+    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
+}
+
 /* Types whose codes are 8 bits, signed. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
 
@@ -6628,6 +6718,54 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
+{
+    const __m256i table = _mm256_add_epi8(_mm256_set1_epi8(16), _mm256_broadcastsi128_si256(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_16(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m256i q = specdec__avx2_get(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char *at, __m256i u[8])
+{
+    const __m256i q = specdec__avx2_get(at);
+    int i;
+
+    u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_twos(const unsigned char *at, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
@@ -6713,15 +6851,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
-    const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = specdec__x86_own(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, all, at, block, u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_part(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+            u[i] = specdec__avx2_get(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
@@ -6831,26 +6969,15 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
-/* Where the scale d of 256 values stands in a tile; dmin comes after it. */
-SPECDEC__INLINE size_t specdec__x86_d(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
-    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
-    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
-    default: return 0;
-    }
-}
-
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
     const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_is_block_32(type))
+    if (!specdec__x86_is_plain(type))
         d[0] = specdec__avx2_halves(at);
-    if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
+    if (!specdec__x86_is_plain(type) && specdec__x86_has_minimum(type))
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
@@ -6868,8 +6995,13 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
-    if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx2_powers(specdec__x86_own(type, rows->tile, granule) + rows->half * 8);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx2_halves_of_e4m3(specdec__x86_own(type, rows->tile, granule / 2) + rows->half * 32,
+                                            granule % 4);
+    if (specdec__x86_is_plain(type))
+        return specdec__avx2_halves(specdec__x86_own(type, rows->tile, granule) + specdec__x86_d(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
@@ -6956,7 +7088,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     rows.tile = tile;
     specdec__x86_fetch(specdec__x86_span(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_is_block_32(type))
+    if (!block && !specdec__x86_is_plain(type))
         specdec__avx2_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
@@ -7325,7 +7457,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_is_plain(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[SPECDEC__AVX2_FUSED];
 
@@ -7638,6 +7770,11 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, MXFP4, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, NVFP4, 16, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q1_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_0, 32, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, TQ2_0, 32, fused) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \
@@ -7965,7 +8102,21 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, in
     return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
 }
 
-/* The same for a constant n and bit 4; the other bits are for the caller to mask. */
+/* Every 16 bits shifted to the right by a constant n, 0 to 6. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_right(__m512i a, int n)
+{
+    switch (n) {
+    case 1: return _mm512_srli_epi16(a, 1);
+    case 2: return _mm512_srli_epi16(a, 2);
+    case 3: return _mm512_srli_epi16(a, 3);
+    case 4: return _mm512_srli_epi16(a, 4);
+    case 5: return _mm512_srli_epi16(a, 5);
+    case 6: return _mm512_srli_epi16(a, 6);
+    default: return a;
+    }
+}
+
+/* value in every byte whose bit n is set, at bit 4, for a constant n; the other bits are for the caller to mask. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
 {
     switch (n) {
@@ -8005,6 +8156,54 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4(__m512i u[8])
+{
+    const __m512i table = _mm512_add_epi8(_mm512_set1_epi8(16), _mm512_broadcast_i32x4(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Twice 16 values in nibbles of two vectors: the low ones first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_16(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m512i q = specdec__avx512_load_bytes(at + i * 64);
+
+        u[i / 2 * 4 + i % 2] = specdec__avx512_and(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+    }
+}
+
+/* 32 values of one bit in a vector: twice the bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_bits(const unsigned char *at, __m512i u[8])
+{
+    const __m512i q = specdec__avx512_load_bytes(at);
+    int i;
+
+    u[0] = specdec__avx512_and(_mm512_slli_epi16(q, 1), 2);
+    SPECDEC__UNROLL
+    for (i = 1; i < 8; i++)
+        u[i] = specdec__avx512_and(specdec__avx512_right(q, i - 1), 2);
+}
+
+/* 32 values of two bits in two vectors. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_twos(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx512_and(specdec__avx512_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
@@ -8092,13 +8291,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
     for (i = 0; i < 8; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        if (run == 1)
-            q = _mm512_srli_epi16(q, 2);
-        if (run == 2)
-            q = _mm512_srli_epi16(q, 4);
-        if (run == 3)
-            q = _mm512_srli_epi16(q, 6);
-        u[i] = specdec__avx512_and(q, 3);
+        u[i] = specdec__avx512_and(specdec__avx512_right(q, 2 * run), 3);
     }
 }
 
@@ -8127,16 +8320,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at =
-        type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
+    const unsigned char *own = type < SPECDEC__TYPE_COUNT ? specdec__x86_own(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, tile, at, block, u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_part(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
+            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
                                     _mm512_set1_epi8((char)-128));
         break;
     default: /* they lie in the panel */
@@ -8219,6 +8411,39 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
+/* 16 powers of two by their exponents: see specdec__quant_power. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned char *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m512i one = _mm512_set1_epi32(1);
+    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), _mm512_min_epi32(e, one));
+
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), small));
+}
+
+/* Byte i of 16 words to floats: see specdec__quant_half_of_e4m3. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves_of_e4m3(const unsigned char *words, int i)
+{
+    const __m512i v = _mm512_and_si512(_mm512_srl_epi32(specdec__avx512_load_bytes(words), _mm_cvtsi32_si128(i * 8)),
+                                       _mm512_set1_epi32(127));
+    const __m512i normal = _mm512_add_epi32(_mm512_slli_epi32(v, 20), _mm512_set1_epi32(119 << 23));
+    const __m512 small = _mm512_mul_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(1.0f / 1024));
+    const __m512 value = _mm512_mask_blend_ps(_mm512_cmplt_epi32_mask(v, _mm512_set1_epi32(8)),
+                                              _mm512_castsi512_ps(normal), small);
+
+    return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
+}
+
+/* The scale of granule g of the 32 values `part` of a block of a type that has its scales as they are. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_own_scale(int type, const unsigned char *own, int part, int g)
+{
+    if (type == SPECDEC__TYPE_MXFP4)
+        return specdec__avx512_powers(own);
+    if (type == SPECDEC__TYPE_NVFP4)
+        return specdec__avx512_halves_of_e4m3(own, part * 2 + g);
+    return specdec__avx512_halves(own + specdec__x86_d(type));
+}
+
 #define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
 #define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side, and of types that are seen less often */
 
@@ -8232,9 +8457,9 @@ typedef struct specdec__avx512_block {
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
                                                           const specdec__panel *panel, specdec__avx512_block *out)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : tile + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *own = unpacked ? tile : specdec__x86_own(type, tile, block);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -8245,10 +8470,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
+        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part(type, block), i)
+                              : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
-            out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
-                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
+            out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+                                    : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
@@ -8354,14 +8580,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specde
                                                           specdec__panel *panels, const specdec__columns *x, size_t at,
                                                           int count, float *const *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const int run = specdec__x86_is_plain(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     size_t from;
     int b, t;
 
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_is_block_32(type))
+        if (!specdec__x86_is_plain(type))
             for (t = 0; t < 2; t++)
                 specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
@@ -8466,7 +8692,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
                                                          float *const *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const int run = specdec__x86_is_plain(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     __m512 acc[2 * SPECDEC__AVX512_PAIR];
@@ -8477,7 +8703,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
     for (t = 0; t < tiles; t++)
         specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        for (t = 0; t < tiles && !specdec__x86_is_block_32(type); t++)
+        for (t = 0; t < tiles && !specdec__x86_is_plain(type); t++)
             specdec__avx512_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
@@ -18855,7 +19081,8 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED},
-    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS}, {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0}};
+    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS},
+    {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0}};
 
 /* Of the matrices and the vectors of a layer, those that it lacks if it reads the keys of another one. */
 static const unsigned specdec__of_keys[2] = {
@@ -19750,8 +19977,8 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         if (result)
             return result;
         if (!found && size[SPECDEC__DIM_K] != size[SPECDEC__DIM_V])
-            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing, and keys are no values of %d", name,
-                                 size[SPECDEC__DIM_V]);
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing, and keys are no values of %d",
+                                 name, size[SPECDEC__DIM_V]);
         if (!found)
             continue;
         matrix->rows = rows * parts;

@@ -383,7 +383,8 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"attn_output.bias", SPECDEC__DIM_E, 0},
     {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED},
-    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS}, {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0}};
+    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS},
+    {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0}};
 
 /* Of the matrices and the vectors of a layer, those that it lacks if it reads the keys of another one. */
 static const unsigned specdec__of_keys[2] = {

@@ -294,8 +294,8 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         if (result)
             return result;
         if (!found && size[SPECDEC__DIM_K] != size[SPECDEC__DIM_V])
-            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing, and keys are no values of %d", name,
-                                 size[SPECDEC__DIM_V]);
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing, and keys are no values of %d",
+                                 name, size[SPECDEC__DIM_V]);
         if (!found)
             continue;
         matrix->rows = rows * parts;
