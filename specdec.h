@@ -31065,6 +31065,7 @@ enum {
     SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
+    SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
     SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
@@ -31078,6 +31079,7 @@ enum {
     SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
     SPECDEC__EXPERT_DOWN_BIAS,
     SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
+    SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -31100,7 +31102,7 @@ typedef struct specdec__shape {
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
     int experts;            /* networks of which a token goes through a few; 0: there are none */
     int shared;             /* the network for every token is called a shared expert */
-    int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
+    int keys_of;            /* number of an earlier layer whose keys and values it reads; -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
     int recurrent;          /* the layer has a state: alone, or beside attention */
@@ -31159,6 +31161,14 @@ enum {
     SPECDEC__RECURS,         /* which layers are recurrent: see below */
     SPECDEC__CYCLES,         /* heads of recurrent layers that share a key are those equal modulo the number of keys */
     SPECDEC__EMBEDDING_NORM, /* the last norm is named token_embd_norm */
+    SPECDEC__UNSCALED,       /* queries are not scaled, if the file does not say attention.scale */
+    SPECDEC__NORMED_VALUES,  /* values go through a norm of each head, without a weight; a layer without attn_v has its
+                                keys, as they are before norm and rotation, for values */
+    SPECDEC__SHARES_KEYS,    /* the last attention.shared_kv_layers layers read the keys of the last layer before these
+                                that sees as many */
+    SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
+                                not 0: see specdec__inputs */
+    SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
@@ -31173,7 +31183,7 @@ typedef struct specdec__trait {
 
 static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 12 /* that a row names, and the end */
+#define SPECDEC__MOST_TRAITS 16 /* that a row names, and the end */
 
 typedef struct specdec__architecture {
     const char *name;
@@ -31218,6 +31228,11 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
                 {SPECDEC__WIDE_QUERIES, 62}}},
+    {"gemma4", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
+                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
     {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
@@ -31352,6 +31367,16 @@ typedef struct specdec__reads {
     int norm_first;                 /* the residual stream begins with the norm of what is read */
 } specdec__reads;
 
+/* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
+       e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
+   and ends in x += norm(out(activation(gate x) * e[l])). Gemma 3n, Gemma 4. */
+typedef struct specdec__inputs {
+    int width;              /* of e[l]; 0: there are none */
+    specdec__matrix table;  /* (vocabulary, layers * width), looked up where it lies in the file */
+    specdec__matrix matrix; /* (layers * width, embedding) */
+    const float *norm;      /* (width) */
+} specdec__inputs;
+
 typedef struct specdec_model {
     const specdec__architecture *architecture; /* NULL: heads */
     int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
@@ -31392,6 +31417,9 @@ typedef struct specdec_model {
     specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
     specdec__reads reads;
+    specdec__inputs inputs;
+    int sharing;              /* layers at the end that read the keys of others */
+    const float *ones;        /* (head_dim, padded) weights of norms that have none; NULL: no norm lacks one */
     size_t weight_bytes;      /* bytes of all matrices that a step reads */
     size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
     uint64_t weight_products; /* multiply-adds a token */
@@ -31415,6 +31443,9 @@ enum {
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
+    SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
+    SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
     /* of recurrent layers of one kind, or of several */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
     SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
@@ -31442,6 +31473,8 @@ static const struct {
     {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
     {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
     {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
+    {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
+    {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
     {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
     {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
     {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
@@ -31499,6 +31532,8 @@ static const struct {
     {"ffn_gate_exps.bias", SPECDEC__DIM_X_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_X_FF, 0, 1},
     {"ffn_down_exps.bias", SPECDEC__DIM_X, 0, 1},
     {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS, 0},
+    {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
@@ -31510,6 +31545,11 @@ static const struct {
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
+
+/* Of the matrices and the vectors of a layer, those that it lacks if it reads the keys of another one. */
+static const unsigned specdec__of_keys[2] = {
+    SPECDEC__BIT(SPECDEC__K) | SPECDEC__BIT(SPECDEC__V),
+    SPECDEC__BIT(SPECDEC__K_NORM) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
@@ -31926,7 +31966,11 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
-    m->layers -= m->nextn;
+    m->all = m->layers -= m->nextn;
+    if (m->trait[SPECDEC__SHARES_KEYS])
+        m->sharing = specdec__model_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
+    if (m->trait[SPECDEC__LAYER_INPUTS])
+        m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     for (i = 0; i < SPECDEC__LISTS; i++)
@@ -32101,13 +32145,19 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     return specdec__model_check_mixing(x, wide, error);
 }
 
+static int specdec__model_windowed(const specdec__model *m, int index)
+{
+    return specdec__model_other(m, index) && m->window;
+}
+
 /* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
-    const int other = specdec__model_other(m, index), windowed = other && m->window;
+    const int other = specdec__model_other(m, index), windowed = specdec__model_windowed(m, index);
     specdec__shape s;
+    int i;
 
-    s.keys_of = index;
+    s.keys_of = -1;
     s.span = windowed ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     s.rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
                      (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
@@ -32128,7 +32178,30 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.recurrent = specdec__model_recurs(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
         s.heads = s.kv_heads = 0;
+    for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
+        if (specdec__model_windowed(m, i) == windowed)
+            s.keys_of = i;
     return s;
+}
+
+/* Checks that a layer can read the keys of the one that it shares them with. */
+static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
+                                                   specdec_error *error)
+{
+    specdec__shape other;
+
+    if (index < m->all - m->sharing)
+        return SPECDEC_OK;
+    if (s->keys_of < 0)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "shared_kv_layers %d of %d: no layer before these sees as much as layer %d", m->sharing,
+                             m->all, index);
+    other = specdec__model_layer_shape(m, s->keys_of);
+    if (other.kv_heads != s->kv_heads || other.key_dim != s->key_dim || other.value_dim != s->value_dim)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "layer %d shares %d heads of %d keys and %d values, which layer %d does not have", index,
+                             s->kv_heads, s->key_dim, s->value_dim, s->keys_of);
+    return SPECDEC_OK;
 }
 
 /* Checks the sizes of a layer's attention. */
@@ -32172,7 +32245,8 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;
-        if ((result = specdec__model_check_shape(m, &s, error)) != SPECDEC_OK)
+        if ((result = specdec__model_check_shape(m, &s, error)) != SPECDEC_OK ||
+            (result = specdec__model_check_sharing(m, i, &s, error)) != SPECDEC_OK)
             return result;
         any = m->rope_dim[s.rope] = s.rope_dim;
         m->heads = specdec__max_int(m->heads, s.heads);
@@ -32263,6 +32337,8 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
     m->span_layers[layer->shape.span]++;
     m->span_used[layer->shape.span] = 1;
     layer->query_scale = m->fact[SPECDEC__QUERY_SCALE];
+    if (m->trait[SPECDEC__UNSCALED] && !(layer->query_scale > 0))
+        layer->query_scale = 1;
     if (!(layer->query_scale > 0))
         layer->query_scale = (float)specdec__inverse_root(wide ? m->embedding / layer->shape.heads
                                                                : layer->shape.key_dim);
@@ -32375,16 +32451,15 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
 }
 
 /* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
-   arena and padded to a multiple of 16; NULL when absent. */
-static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
-                                           int vectors,
-                                           int required, specdec__arena *arena, const float **out,
-                                           specdec_error *error)
+   arena and padded to a multiple of 16; NULL when absent. None is checked. */
+static specdec_result specdec__model_values(const specdec__model *m, const char *name, int all, int first, int size,
+                                            int vectors, int required, specdec__arena *arena, const float **out,
+                                            specdec_error *error)
 {
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
     float *values;
-    int found, i;
+    int found;
     specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
 
     if (result || !found)
@@ -32403,12 +32478,27 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
         specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
-    for (i = 0; values && i < size; i++)
+    *out = values;
+    return SPECDEC_OK;
+}
+
+/* The same, of numbers up to 1e16. */
+static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
+                                           int vectors, int required, specdec__arena *arena, const float **out,
+                                           specdec_error *error)
+{
+    const float *values = NULL;
+    specdec_result result = specdec__model_values(m, name, all, first, size, vectors, required, arena,
+                                                   &values, error);
+    int i;
+
+    for (i = 0; values && i < size * vectors; i++)
         if (!(values[i] >= -1e16f && values[i] <= 1e16f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "tensor %s holds what is no number, or beyond 1e16, at %d", name, first + i);
-    *out = values;
-    return SPECDEC_OK;
+    if (values)
+        *out = values;
+    return result;
 }
 
 /* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
@@ -32518,7 +32608,8 @@ static int specdec__model_rows(int vectors, int i, const int *size)
 /* Whether a layer of these dimensions has matrix i, or vector i, at all. */
 static int specdec__model_takes(int vectors, int i, const int *size)
 {
-    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]);
+    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
+           (size[SPECDEC__DIM_OWN] || !(specdec__of_keys[vectors] >> i & 1));
 }
 
 /* Whether a layer has a tensor; *rows: how many. */
@@ -32592,10 +32683,15 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
             continue;
         holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns], 1, matrix,
-                                         &found, error);
+        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
+                                         i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix, &found, error);
         if (result)
             return result;
+        if (!found && size[SPECDEC__DIM_K] != size[SPECDEC__DIM_V])
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing, and keys are no values of %d",
+                                 name, size[SPECDEC__DIM_V]);
+        if (!found)
+            continue;
         matrix->rows = rows * parts;
         matrix->file += (size_t)holder.first * matrix->row_bytes;
         if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
@@ -32662,6 +32758,10 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
     size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
+    size[SPECDEC__DIM_INPUT] = m->inputs.width;
+    size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
+    size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
+    size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
@@ -32822,11 +32922,11 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
     specdec_result r = SPECDEC_OK;
 
     if (factors_name)
-        r = specdec__model_vector(m, factors_name, dim / 2, 0, arena, &factors, error);
+        r = specdec__model_values(m, factors_name, dim / 2, 0, dim / 2, 1, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
     m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, dim / 2);
     for (i = 0; !r && frequency && i < dim / 2; i++) {
-        if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e6f))
+        if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e31f /* a pair that does not turn */))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has a factor out of range at %d", factors_name, i);
         frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / dim * specdec__log_double(base)) : 0;
         frequency[i] /= (double)(factors ? factors[i] : 1) * (double)divisor;
@@ -32980,6 +33080,37 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                   : SPECDEC_OK;
 }
 
+/* Binds what a model has that gives each layer embeddings of its own. */
+static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__inputs *inputs = &m->inputs;
+    const int all = inputs->width * m->all;
+    int found;
+    specdec_result r;
+
+    if (!inputs->width)
+        return SPECDEC_OK;
+    if ((r = specdec__model_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->table, &found,
+                                   error)) != SPECDEC_OK ||
+        (r = specdec__model_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
+                                   error)) != SPECDEC_OK)
+        return r;
+    specdec__model_count_weights(m, &inputs->matrix);
+    return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
+}
+
+/* The weights of norms that have none. */
+static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
+{
+    const int count = m->trait[SPECDEC__NORMED_VALUES] ? specdec__round_up(m->head_dim, 16) : 0;
+    float *ones = count ? SPECDEC__TAKE(arena, float, count) : NULL;
+    int i;
+
+    for (i = 0; ones && i < count; i++)
+        ones[i] = 1;
+    m->ones = ones;
+}
+
 /* Checks and counts a layer that lies elsewhere. */
 static specdec_result specdec__model_elsewhere(specdec__model *m, int index, specdec_error *error)
 {
@@ -33018,6 +33149,7 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     size_t k;
 
     specdec__model_sizes(m, &shape, size);
+    size[SPECDEC__DIM_OWN] = 1; /* there may be unused ones */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
@@ -33066,11 +33198,15 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight",
         "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
         "cls.output.weight" /* of rerankers; a text needs none */};
+    static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
+                                         "per_layer_proj_norm.weight"};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
         known |= specdec__bytes_are(name, whole[i]);
+    for (i = 0; i < 3; i++)
+        known |= m->inputs.width && specdec__bytes_are(name, inputs[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
     for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
@@ -33131,6 +33267,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
                              m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
@@ -33140,6 +33277,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
                                    m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
         (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
         return r;
+    specdec__model_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;
@@ -33249,21 +33387,22 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. Layers, and parts of a
-   model, lack some of them: these have no rows here. */
+/* Every matrix of a step, by number: those of layers, the output head, that of what is read, and that of embeddings for
+   layers. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
     const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
 
-    return i < in_layers    ? &m->layer[i / each].matrix[i % each]
-           : i == in_layers ? &m->output
-                            : &m->reads.matrix;
+    return i < in_layers        ? &m->layer[i / each].matrix[i % each]
+           : i == in_layers     ? &m->reads.matrix
+           : i == in_layers + 1 ? &m->inputs.matrix
+                                : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + !m->bare + (m->reads.count > 0);
+    const int count = m->layers * SPECDEC__MATRICES + 2 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -33545,7 +33684,6 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
-    m->all = m->layers;
     if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_bind(m, arena, error);
@@ -34125,7 +34263,7 @@ static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *mode
         size_t *end = &kv->span[l.span].bytes;
 
         l.at = *end;
-        if (shape.keys_of != model->first + i) {
+        if (shape.keys_of >= 0) {
             if (kv->layer)
                 l = kv->layer[shape.keys_of - model->first];
             l.owns = 0;
@@ -34986,6 +35124,7 @@ typedef struct specdec__scratch {
     float *scores;             /* (4, 64) or, where keys are tiles, (4, SPECDEC__SCORES, 16) */
     unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
     float *out;                /* (dim): a value, padded with zeros */
+    float *inputs;             /* (layers * width): a row of embeddings for layers */
     float *partner;            /* (dim) */
     float *states;             /* copies of the matrix of a recurrent layer's head, for branches of trees */
     uint64_t state_read, state_written; /* bytes of states and of inputs, in this step */
@@ -35085,6 +35224,7 @@ typedef struct specdec__context {
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
     float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
                                   same x; NULL: it does not */
+    float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -35159,6 +35299,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
             s->states = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
+        s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
     }
 }
 
@@ -35265,6 +35406,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     inner = n * (size_t)ff;
     if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
+    if (inner < n * (size_t)specdec__forward_stride(m->inputs.width))
+        inner = n * (size_t)specdec__forward_stride(m->inputs.width);
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
@@ -35318,12 +35461,16 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->inputs.width));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                                                     specdec__max_int(reads, c->mix.inner)));
     c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
+    if (model->inputs.width)
+        c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
+                                                                                    model->layers));
     specdec__context_halves(c, n, arena);
     specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
     if (specdec__model_mixes(model))
@@ -35628,7 +35775,8 @@ typedef struct specdec__input {
     const float *from; /* values = row rows[i] (or i) of these, */
     const float *norm; /* or its norm with this weight */
     const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
-    const float *up;   /* (n, stride): values = activation(values) * up */
+    const float *up;   /* (n, up_stride): values = activation(values) * up */
+    int up_stride;
     int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
     const float *shape;
 } specdec__input;
@@ -35661,7 +35809,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
         if (in->up || in->alone)
             c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](
-                row + at, in->up      ? in->up + (size_t)i * (size_t)in->stride + at
+                row + at, in->up      ? in->up + (size_t)i * (size_t)in->up_stride + at
                           : in->shape ? in->shape
                                       : row + at, part.to * 32 - at);
         if (in->up || in->alone) /* the others were checked where they come from */
@@ -35693,6 +35841,16 @@ static void specdec__forward_add(specdec__context *c, int thread, const float *n
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
         specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
     }
+}
+
+/* A thread's part of x times a factor. */
+static void specdec__forward_scale(specdec__context *c, int thread, float factor)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    int i;
+
+    for (i = part.first; i < part.last; i++)
+        c->kernels->scale(c->x + (size_t)i * (size_t)c->e + part.from * 32, factor, (part.to - part.from) * 32);
 }
 
 /* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both
@@ -35859,8 +36017,11 @@ static void specdec__forward_store(specdec__context *c, int thread, const specde
     specdec__forward_head(c, l, row, c->keys + (size_t)row * stride + (size_t)(head * size),
                           l->vector[SPECDEC__K_NORM], s->partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
-    memcpy(s->out, c->values + (size_t)row * value_stride + (size_t)(head * value_size),
-           (size_t)value_size * sizeof *s->out);
+    memcpy(s->out, (l->matrix[SPECDEC__V].rows ? c->values : c->keys) + (size_t)row * value_stride +
+                       (size_t)(head * value_size), (size_t)value_size * sizeof *s->out);
+    if (c->model->trait[SPECDEC__NORMED_VALUES])
+        c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
+                         specdec__round_up(value_size, 16), s->out);
     specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
     specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys(&c->kv, to, slot / SPECDEC__KEYS, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
@@ -37020,6 +37181,7 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.norm = NULL;
     in.rows = NULL;
     in.up = up;
+    in.up_stride = stride;
     in.alone = 0;
     in.shape = NULL;
     return in;
@@ -37062,7 +37224,8 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__shape *s = &layer->shape;
-    const int items = c->n * s->kv_heads, owns = specdec__context_keys(c, layer)->owns;
+    const int items = c->n * s->kv_heads;
+    const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
     specdec__output t[3];
     int from, end = 0;
 
@@ -37077,7 +37240,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
                                    specdec__forward_stride(s->kv_heads * s->key_dim));
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
                                    specdec__forward_stride(s->kv_heads * s->value_dim));
-    if (specdec__forward_project(c, thread, &in, t, owns ? 3 : 1))
+    if (specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
@@ -37174,6 +37337,67 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     if (specdec__forward_network(c, thread, layer, &in, c->y))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Row i of the embeddings for layers, of which x0 and its product are there: see specdec__inputs. */
+static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
+{
+    const specdec__inputs *inputs = &c->model->inputs;
+    const int width = inputs->width, all = inputs->table.columns;
+    float *row = c->inputs + (size_t)i * (size_t)specdec__forward_stride(all), *table = c->scratch[thread].inputs;
+    int at;
+
+    specdec__quant_to_float(inputs->table.type, inputs->table.file + (size_t)c->batch->tokens[c->first + i] *
+                                                                         inputs->table.row_bytes, (size_t)all, table);
+    c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
+    for (at = 0; at < all; at += width) {
+        c->kernels->norm(row + at, inputs->norm, c->model->epsilon, width, 0, width, row + at);
+        c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
+    }
+    c->kernels->scale(row, 0.707106769f, all);
+    specdec__forward_check(c, thread, i, row, all, SPECDEC__SOUND);
+}
+
+/* The embeddings for layers of all rows. Returns 1 when cancelled. */
+static int specdec__forward_layer_inputs(specdec__context *c, int thread)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, NULL);
+    specdec__output t;
+    int i;
+
+    t.matrix = &c->model->inputs.matrix;
+    t.bias = NULL;
+    t.out = c->inputs;
+    t.stride = (size_t)specdec__forward_stride(t.matrix->rows);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
+        specdec__forward_layer_input(c, thread, i);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer ends: x += what comes of its own embeddings, if there are any; then times its factor. Returns 1 when
+   cancelled. */
+static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    specdec__input in = specdec__forward_normed(c, c->n, NULL);
+    specdec__output t;
+
+    if (width) {
+        t = specdec__forward_output(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
+        if (specdec__forward_project(c, thread, &in, &t, 1))
+            return 1;
+        in = specdec__forward_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
+        in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
+        t = specdec__forward_output(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
+        if (specdec__forward_project(c, thread, &in, &t, 1))
+            return 1;
+        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], c->x, c->x);
+    }
+    if (layer->vector[SPECDEC__OUTPUT_SCALE])
+        specdec__forward_scale(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -37567,7 +37791,7 @@ static void specdec__forward_worker(void *argument, int thread)
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
-    if (specdec__pool_barrier(c->pool))
+    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)))
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
@@ -37582,6 +37806,9 @@ static void specdec__forward_worker(void *argument, int thread)
         if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
                                              : 0)
+            return;
+        if ((c->inputs || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
+            specdec__forward_layer_end(c, thread, &m->layer[i]))
             return;
     }
     specdec__forward_tap(c, thread, m->layers);
@@ -47132,6 +47359,21 @@ static int specdec__cluster_drafts(const specdec_cluster *cluster)
     return cluster->rank && cluster->rank == specdec__cluster_drafter(cluster);
 }
 
+/* Refuses a rank with layers [from, end) of which one reads the keys of a layer that it does not have. */
+static specdec_result specdec__cluster_keys(const specdec__model *m, int from, int end, specdec_error *error)
+{
+    int i;
+
+    for (i = from; i < end; i++) {
+        const int keys_of = specdec__model_layer_shape(m, i).keys_of;
+
+        if (keys_of >= 0 && keys_of < from)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                 "layer %d reads the keys of layer %d: the same rank has to have both", i, keys_of);
+    }
+    return SPECDEC_OK;
+}
+
 /* Leaves a model the layers that a rank has. */
 static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
 {
@@ -47142,6 +47384,9 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
     if (m->mixing.kind)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model with recurrent layers is not cut into parts");
+    if (m->inputs.width)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "a model with embeddings for each layer is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
@@ -47150,6 +47395,8 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
                                  m->all);
+        if (specdec__cluster_keys(m, sum - cluster->layers[i], sum, error))
+            return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
     m->bare = cluster->rank > 0;

@@ -38,6 +38,9 @@ typedef struct maker_recipe {
     int borrows;              /* not 0: it has no embedding; it has an output if output_type says so */
     int short_rows;           /* of d2t: every other token, that many; 0: there is no d2t */
     int norm_first, norm_states; /* norm_before_residual, norm_before_fc */
+    int varied;               /* not 0: sizes differ from layer to layer: see maker_shape */
+    int sharing;              /* layers that read the keys of others, where the architecture has such */
+    int layer_inputs;         /* width of embeddings for layers, where the architecture has such; -1: none [32, or 256] */
 } maker_recipe;
 
 typedef struct maker_buffer {
@@ -451,7 +454,49 @@ static inline void maker_defaults(maker_recipe *r)
     r->experts = r->experts ? r->experts : specdec__architecture_trait(maker_architecture(r), SPECDEC__EXPERT_SHARES) && strcmp(r->architecture, "llama") ? 5 : -1;
     r->chosen = r->chosen ? r->chosen : 2;
     r->shared = r->experts < 0 ? 0 : r->shared || !specdec__architecture_trait(maker_architecture(r), SPECDEC__SHARED_GATE) ? r->shared : r->feed_forward;
+    r->layer_inputs = !specdec__architecture_trait(maker_architecture(r), SPECDEC__LAYER_INPUTS) || r->layer_inputs < 0 ? 0 : r->layer_inputs ? r->layer_inputs : r->embedding % 256 ? 32 : 256;
     r->gain = r->gain > 0 ? r->gain : 1;
+}
+
+/* Sizes of a layer. Where they are varied, every other layer, or of an architecture with windows those without one, have half
+   the kv heads and a wider feed-forward network, and those with a window have heads of half the size. */
+typedef struct maker_widths {
+    int kv_heads, head_dim, feed_forward;
+    int reads; /* it reads the keys of another one */
+} maker_widths;
+
+static inline maker_widths maker_shape(const maker_recipe *r, int layer)
+{
+    const specdec__architecture *a = maker_architecture(r);
+    const int windows = specdec__architecture_trait(a, SPECDEC__WINDOW_KEYS) >= 0, period = specdec__architecture_trait(a, SPECDEC__PERIOD);
+    const int windowed = windows && specdec__architecture_trait(a, SPECDEC__OTHERS) >> layer % period & 1;
+    const int other = r->varied && (windows ? !windowed : layer % 2);
+    maker_widths s;
+
+    s.kv_heads = other ? (r->kv_heads + 1) / 2 : r->kv_heads;
+    s.feed_forward = other && r->experts < 0 ? r->feed_forward + 64 : r->feed_forward;
+    s.head_dim = r->varied && windowed ? r->head_dim / 2 : r->head_dim;
+    s.reads = layer >= r->layers - r->sharing;
+    return s;
+}
+
+/* The keys of sizes that differ from layer to layer. */
+static inline void maker_lists(maker *m, const maker_recipe *r)
+{
+    maker_buffer *b;
+    int i;
+
+    b = maker_array(m, maker_key(r, ".attention.head_count_kv"), 5, (uint64_t)r->layers);
+    for (i = 0; i < r->layers; i++)
+        maker_put_number(b, (uint64_t)maker_shape(r, i).kv_heads, 4);
+    b = maker_array(m, maker_key(r, ".feed_forward_length"), 4, (uint64_t)r->layers);
+    for (i = 0; i < r->layers; i++)
+        maker_put_number(b, (uint64_t)maker_shape(r, i).feed_forward, 4);
+    if (specdec__architecture_trait(maker_architecture(r), SPECDEC__WINDOW_KEYS) < 0)
+        return;
+    maker_u32(m, maker_key(r, ".attention.key_length_swa"), (uint32_t)(r->head_dim / 2));
+    maker_u32(m, maker_key(r, ".attention.value_length_swa"), (uint32_t)(r->head_dim / 2));
+    maker_u32(m, maker_key(r, ".rope.dimension_count_swa"), (uint32_t)(r->head_dim / 2));
 }
 
 /* Architectures that can write texts: they come first. */
@@ -642,7 +687,8 @@ static inline void maker_fold(maker *m, int row)
 static inline void maker_sizes(const maker_recipe *r, int i, int *size)
 {
     const specdec__architecture *a = maker_architecture(r);
-    const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim, mixes = r->experts > 0 && i >= r->leading;
+    const maker_widths s = maker_shape(r, i);
+    const int q = r->heads * s.head_dim, kv = s.kv_heads * s.head_dim, mixes = r->experts > 0 && i >= r->leading;
     const int whole = specdec__architecture_trait(a, SPECDEC__JOINT_NORMS), gates = !specdec__architecture_trait(a, SPECDEC__UNGATED);
     const int latent = mixes ? r->latent : 0;
 
@@ -652,10 +698,10 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     size[SPECDEC__DIM_Q_ROWS] = q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES));
     size[SPECDEC__DIM_K] = size[SPECDEC__DIM_V] = kv;
     size[SPECDEC__DIM_HEADS] = r->heads;
-    size[SPECDEC__DIM_Q_NORM] = whole ? q : r->head_dim;
-    size[SPECDEC__DIM_K_NORM] = whole ? kv : r->head_dim;
+    size[SPECDEC__DIM_Q_NORM] = whole ? q : s.head_dim;
+    size[SPECDEC__DIM_K_NORM] = whole ? kv : s.head_dim;
     size[SPECDEC__DIM_READ] = r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES));
-    size[SPECDEC__DIM_FF] = mixes ? r->shared : r->feed_forward;
+    size[SPECDEC__DIM_FF] = mixes ? r->shared : s.feed_forward;
     size[SPECDEC__DIM_GATE] = gates * size[SPECDEC__DIM_FF];
     size[SPECDEC__DIM_EXPERTS] = mixes ? r->experts : 0;
     size[SPECDEC__DIM_X] = mixes ? latent ? latent : r->embedding : 0;
@@ -663,6 +709,9 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     size[SPECDEC__DIM_X_GATE] = gates * size[SPECDEC__DIM_X_FF];
     size[SPECDEC__DIM_LATENT] = latent;
     size[SPECDEC__DIM_SHARED] = mixes && r->shared;
+    size[SPECDEC__DIM_INPUT] = r->layer_inputs;
+    size[SPECDEC__DIM_AFTER_INPUT] = r->layer_inputs ? r->embedding : 0;
+    size[SPECDEC__DIM_SCALE] = specdec__architecture_trait(a, SPECDEC__SCALES_OUTPUT);
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && specdec__architecture_trait(a, SPECDEC__SHARED_GATE);
 }
 
@@ -670,6 +719,7 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
 static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_count, int *made)
 {
     const specdec__architecture *a = maker_architecture(r);
+    const maker_widths s = maker_shape(r, i);
     specdec__mixing mixing = maker_mixing(r);
     specdec__model model;
     char name[80];
@@ -688,7 +738,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
 
         k = 1;
         rows = size[specdec__matrix_table[j].rows];
-        if (!rows || !columns)
+        if (!rows || !columns || (s.reads && specdec__of_keys[0] >> j & 1))
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", i,
                  size[SPECDEC__DIM_SHARED] && specdec__matrix_table[j].shared ? specdec__matrix_table[j].shared : specdec__matrix_table[j].suffix);
@@ -707,10 +757,10 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     for (j = 0; j < SPECDEC__VECTORS; j++) {
         const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__FFN_NORM_BARE) || j == SPECDEC__MIX_DT_BIAS;
         const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS;
-        const int needs = specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1;
+        const int needs = (specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1) || j == SPECDEC__OUTPUT_SCALE;
         const int each = specdec__vector_table[j].each ? r->experts : 1, count = size[specdec__vector_table[j].size];
 
-        if (!count || (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !needs) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
+        if (!count || (s.reads && specdec__of_keys[1] >> j & 1) || (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !needs) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
             continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
@@ -754,6 +804,10 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_u32(m, maker_key(&r, ".rope.dimension_count"), (uint32_t)r.rope_dim);
     maker_f32(m, maker_key(&r, maker_epsilon(&r)), 1e-5f);
     maker_f32(m, maker_key(&r, ".rope.freq_base"), 10000.0f);
+    if (r.varied)
+        maker_lists(m, &r);
+    if (r.sharing)
+        maker_u32(m, maker_key(&r, ".attention.shared_kv_layers"), (uint32_t)r.sharing);
     maker_facts(m, &r);
     if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__MIXING))
         maker_states(m, &r);
@@ -763,6 +817,12 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
         maker_reads(m, &r);
     if (!r.borrows)
         maker_matrix(m, &r, "token_embd.weight", r.embedding_type - 1, r.embedding, r.vocab, 0.5f, r.may_end ? -1 : 2);
+    if (r.layer_inputs) {
+        maker_u32(m, maker_key(&r, ".embedding_length_per_layer_input"), (uint32_t)r.layer_inputs);
+        maker_matrix(m, &r, "per_layer_token_embd.weight", r.embedding_type - 1, r.layers * r.layer_inputs, r.vocab, 0.5f, -1);
+        maker_matrix(m, &r, "per_layer_model_proj.weight", r.types[0] - 1, r.embedding, r.layers * r.layer_inputs, (float)specdec__inverse_root(r.embedding), -1);
+        maker_vector(m, &r, "per_layer_proj_norm.weight", r.layer_inputs, 1, 0.3f);
+    }
     for (i = 0; i < r.layers; i++)
         maker_layer(m, &r, i, type_count, &made);
     maker_vector(m, &r, specdec__architecture_trait(maker_architecture(&r), SPECDEC__EMBEDDING_NORM) ? "token_embd_norm.weight" : "output_norm.weight",

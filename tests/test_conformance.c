@@ -586,6 +586,38 @@ static void test_shapes(void)
     }
 }
 
+static void test_varied(void)
+{
+    static const struct { const char *architecture; int layers, kv_heads, head_dim, shared, inputs, window; } varied[] = {
+        {"llama", 3, 2, 16, 0, 0, 0},   {"gemma3", 7, 2, 32, 0, 0, 24},   {"gemma4", 8, 2, 32, 0, 0, 65},
+        {"gemma4", 12, 4, 16, 5, 32, 24}, {"gemma4", 7, 1, 80, 1, 64, 300}, {"qwen3", 4, 4, 24, 0, 0, 0}};
+    char name[64];
+    size_t i;
+    int kv;
+
+    TEST("models whose layers differ in heads, widths and kinds, and share keys, give the same bits in every way");
+    for (i = 0; i < SPECDEC__COUNT(varied); i++)
+        for (kv = 0; kv < SPECDEC__KV_TYPES; kv++) {
+            maker_recipe r;
+
+            if (quick && (int)(i % SPECDEC__KV_TYPES) != kv)
+                continue;
+            memset(&r, 0, sizeof r);
+            r.seed = 1900 + (uint32_t)i;
+            r.architecture = varied[i].architecture;
+            r.layers = varied[i].layers;
+            r.kv_heads = varied[i].kv_heads;
+            r.head_dim = varied[i].head_dim;
+            r.sharing = varied[i].shared;
+            r.layer_inputs = varied[i].inputs ? varied[i].inputs : -1;
+            r.window = varied[i].window;
+            r.varied = 1;
+            r.types[0] = i % 2 ? 9 : 1;
+            snprintf(name, sizeof name, "varied-%d-%s", (int)i, specdec__kv_types[kv].name);
+            check_recipe(&r, name, kv, 140, quick ? emulated ? 241 : 61 : 17);
+        }
+}
+
 /* --- views ------------------------------------------------------------------------------------------------------------ */
 
 /* A context of its own and two views. */
@@ -1674,7 +1706,7 @@ int main(int argc, char **argv)
     static const struct { const char *name; void (*run)(void); } parts[] = {
         {"tables", test_tables}, {"kernels", test_kernels}, {"views", test_views}, {"parts", test_parts}, {"windows", test_windows},
         {"stretches", test_stretches},
-        {"states", test_states}, {"types", test_types}, {"mixtures", test_mixtures}, {"peers", test_peers}, {"shapes", test_shapes}, {"shared", test_shared}};
+        {"states", test_states}, {"types", test_types}, {"mixtures", test_mixtures}, {"peers", test_peers}, {"shapes", test_shapes}, {"varied", test_varied}, {"shared", test_shared}};
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;

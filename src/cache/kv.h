@@ -210,7 +210,7 @@ static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *mode
         size_t *end = &kv->span[l.span].bytes;
 
         l.at = *end;
-        if (shape.keys_of != model->first + i) {
+        if (shape.keys_of >= 0) {
             if (kv->layer)
                 l = kv->layer[shape.keys_of - model->first];
             l.owns = 0;

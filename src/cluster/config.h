@@ -6,6 +6,7 @@
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../model/model.h"
+#include "../model/facts.h"
 #include "../engine/layout.h"
 #include "wire.h"
 
@@ -27,6 +28,21 @@ static int specdec__cluster_drafts(const specdec_cluster *cluster)
     return cluster->rank && cluster->rank == specdec__cluster_drafter(cluster);
 }
 
+/* Refuses a rank with layers [from, end) of which one reads the keys of a layer that it does not have. */
+static specdec_result specdec__cluster_keys(const specdec__model *m, int from, int end, specdec_error *error)
+{
+    int i;
+
+    for (i = from; i < end; i++) {
+        const int keys_of = specdec__model_layer_shape(m, i).keys_of;
+
+        if (keys_of >= 0 && keys_of < from)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                 "layer %d reads the keys of layer %d: the same rank has to have both", i, keys_of);
+    }
+    return SPECDEC_OK;
+}
+
 /* Leaves a model the layers that a rank has. */
 static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
 {
@@ -37,6 +53,9 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
     if (m->mixing.kind)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model with recurrent layers is not cut into parts");
+    if (m->inputs.width)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "a model with embeddings for each layer is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
@@ -45,6 +64,8 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
                                  m->all);
+        if (specdec__cluster_keys(m, sum - cluster->layers[i], sum, error))
+            return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
     m->bare = cluster->rank > 0;

@@ -133,8 +133,11 @@ static void specdec__forward_store(specdec__context *c, int thread, const specde
     specdec__forward_head(c, l, row, c->keys + (size_t)row * stride + (size_t)(head * size),
                           l->vector[SPECDEC__K_NORM], s->partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
-    memcpy(s->out, c->values + (size_t)row * value_stride + (size_t)(head * value_size),
-           (size_t)value_size * sizeof *s->out);
+    memcpy(s->out, (l->matrix[SPECDEC__V].rows ? c->values : c->keys) + (size_t)row * value_stride +
+                       (size_t)(head * value_size), (size_t)value_size * sizeof *s->out);
+    if (c->model->trait[SPECDEC__NORMED_VALUES])
+        c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
+                         specdec__round_up(value_size, 16), s->out);
     specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
     specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys(&c->kv, to, slot / SPECDEC__KEYS, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);

@@ -49,6 +49,7 @@ typedef struct specdec__scratch {
     float *scores;             /* (4, 64) or, where keys are tiles, (4, SPECDEC__SCORES, 16) */
     unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
     float *out;                /* (dim): a value, padded with zeros */
+    float *inputs;             /* (layers * width): a row of embeddings for layers */
     float *partner;            /* (dim) */
     float *states;             /* copies of the matrix of a recurrent layer's head, for branches of trees */
     uint64_t state_read, state_written; /* bytes of states and of inputs, in this step */
@@ -148,6 +149,7 @@ typedef struct specdec__context {
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
     float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
                                   same x; NULL: it does not */
+    float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -222,6 +224,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
             s->states = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
+        s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
     }
 }
 
@@ -328,6 +331,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     inner = n * (size_t)ff;
     if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
+    if (inner < n * (size_t)specdec__forward_stride(m->inputs.width))
+        inner = n * (size_t)specdec__forward_stride(m->inputs.width);
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
@@ -381,12 +386,16 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->inputs.width));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                                                     specdec__max_int(reads, c->mix.inner)));
     c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
+    if (model->inputs.width)
+        c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
+                                                                                    model->layers));
     specdec__context_halves(c, n, arena);
     specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
     if (specdec__model_mixes(model))

@@ -86,7 +86,8 @@ typedef struct specdec__input {
     const float *from; /* values = row rows[i] (or i) of these, */
     const float *norm; /* or its norm with this weight */
     const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
-    const float *up;   /* (n, stride): values = activation(values) * up */
+    const float *up;   /* (n, up_stride): values = activation(values) * up */
+    int up_stride;
     int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
     const float *shape;
 } specdec__input;
@@ -119,7 +120,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
             memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
         if (in->up || in->alone)
             c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](
-                row + at, in->up      ? in->up + (size_t)i * (size_t)in->stride + at
+                row + at, in->up      ? in->up + (size_t)i * (size_t)in->up_stride + at
                           : in->shape ? in->shape
                                       : row + at, part.to * 32 - at);
         if (in->up || in->alone) /* the others were checked where they come from */
@@ -151,6 +152,16 @@ static void specdec__forward_add(specdec__context *c, int thread, const float *n
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
         specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
     }
+}
+
+/* A thread's part of x times a factor. */
+static void specdec__forward_scale(specdec__context *c, int thread, float factor)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    int i;
+
+    for (i = part.first; i < part.last; i++)
+        c->kernels->scale(c->x + (size_t)i * (size_t)c->e + part.from * 32, factor, (part.to - part.from) * 32);
 }
 
 /* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both

@@ -44,6 +44,7 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     in.norm = NULL;
     in.rows = NULL;
     in.up = up;
+    in.up_stride = stride;
     in.alone = 0;
     in.shape = NULL;
     return in;
@@ -86,7 +87,8 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__shape *s = &layer->shape;
-    const int items = c->n * s->kv_heads, owns = specdec__context_keys(c, layer)->owns;
+    const int items = c->n * s->kv_heads;
+    const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
     specdec__output t[3];
     int from, end = 0;
 
@@ -101,7 +103,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
                                    specdec__forward_stride(s->kv_heads * s->key_dim));
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
                                    specdec__forward_stride(s->kv_heads * s->value_dim));
-    if (specdec__forward_project(c, thread, &in, t, owns ? 3 : 1))
+    if (specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
@@ -198,6 +200,67 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     if (specdec__forward_network(c, thread, layer, &in, c->y))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Row i of the embeddings for layers, of which x0 and its product are there: see specdec__inputs. */
+static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
+{
+    const specdec__inputs *inputs = &c->model->inputs;
+    const int width = inputs->width, all = inputs->table.columns;
+    float *row = c->inputs + (size_t)i * (size_t)specdec__forward_stride(all), *table = c->scratch[thread].inputs;
+    int at;
+
+    specdec__quant_to_float(inputs->table.type, inputs->table.file + (size_t)c->batch->tokens[c->first + i] *
+                                                                         inputs->table.row_bytes, (size_t)all, table);
+    c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
+    for (at = 0; at < all; at += width) {
+        c->kernels->norm(row + at, inputs->norm, c->model->epsilon, width, 0, width, row + at);
+        c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
+    }
+    c->kernels->scale(row, 0.707106769f, all);
+    specdec__forward_check(c, thread, i, row, all, SPECDEC__SOUND);
+}
+
+/* The embeddings for layers of all rows. Returns 1 when cancelled. */
+static int specdec__forward_layer_inputs(specdec__context *c, int thread)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, NULL);
+    specdec__output t;
+    int i;
+
+    t.matrix = &c->model->inputs.matrix;
+    t.bias = NULL;
+    t.out = c->inputs;
+    t.stride = (size_t)specdec__forward_stride(t.matrix->rows);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
+        specdec__forward_layer_input(c, thread, i);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer ends: x += what comes of its own embeddings, if there are any; then times its factor. Returns 1 when
+   cancelled. */
+static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    specdec__input in = specdec__forward_normed(c, c->n, NULL);
+    specdec__output t;
+
+    if (width) {
+        t = specdec__forward_output(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
+        if (specdec__forward_project(c, thread, &in, &t, 1))
+            return 1;
+        in = specdec__forward_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
+        in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
+        t = specdec__forward_output(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
+        if (specdec__forward_project(c, thread, &in, &t, 1))
+            return 1;
+        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], c->x, c->x);
+    }
+    if (layer->vector[SPECDEC__OUTPUT_SCALE])
+        specdec__forward_scale(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -591,7 +654,7 @@ static void specdec__forward_worker(void *argument, int thread)
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
-    if (specdec__pool_barrier(c->pool))
+    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)))
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
@@ -606,6 +669,9 @@ static void specdec__forward_worker(void *argument, int thread)
         if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
                                              : 0)
+            return;
+        if ((c->inputs || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
+            specdec__forward_layer_end(c, thread, &m->layer[i]))
             return;
     }
     specdec__forward_tap(c, thread, m->layers);

@@ -153,6 +153,37 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                   : SPECDEC_OK;
 }
 
+/* Binds what a model has that gives each layer embeddings of its own. */
+static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__inputs *inputs = &m->inputs;
+    const int all = inputs->width * m->all;
+    int found;
+    specdec_result r;
+
+    if (!inputs->width)
+        return SPECDEC_OK;
+    if ((r = specdec__model_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->table, &found,
+                                   error)) != SPECDEC_OK ||
+        (r = specdec__model_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
+                                   error)) != SPECDEC_OK)
+        return r;
+    specdec__model_count_weights(m, &inputs->matrix);
+    return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
+}
+
+/* The weights of norms that have none. */
+static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
+{
+    const int count = m->trait[SPECDEC__NORMED_VALUES] ? specdec__round_up(m->head_dim, 16) : 0;
+    float *ones = count ? SPECDEC__TAKE(arena, float, count) : NULL;
+    int i;
+
+    for (i = 0; ones && i < count; i++)
+        ones[i] = 1;
+    m->ones = ones;
+}
+
 /* Checks and counts a layer that lies elsewhere. */
 static specdec_result specdec__model_elsewhere(specdec__model *m, int index, specdec_error *error)
 {
@@ -191,6 +222,7 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
     size_t k;
 
     specdec__model_sizes(m, &shape, size);
+    size[SPECDEC__DIM_OWN] = 1; /* there may be unused ones */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
@@ -239,11 +271,15 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight",
         "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
         "cls.output.weight" /* of rerankers; a text needs none */};
+    static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
+                                         "per_layer_proj_norm.weight"};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
         known |= specdec__bytes_are(name, whole[i]);
+    for (i = 0; i < 3; i++)
+        known |= m->inputs.width && specdec__bytes_are(name, inputs[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
     for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
@@ -304,6 +340,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
                              m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
@@ -313,6 +350,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
                                    m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
         (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
         return r;
+    specdec__model_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;

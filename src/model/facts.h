@@ -196,7 +196,11 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
-    m->layers -= m->nextn;
+    m->all = m->layers -= m->nextn;
+    if (m->trait[SPECDEC__SHARES_KEYS])
+        m->sharing = specdec__model_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
+    if (m->trait[SPECDEC__LAYER_INPUTS])
+        m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     for (i = 0; i < SPECDEC__LISTS; i++)
@@ -371,13 +375,19 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     return specdec__model_check_mixing(x, wide, error);
 }
 
+static int specdec__model_windowed(const specdec__model *m, int index)
+{
+    return specdec__model_other(m, index) && m->window;
+}
+
 /* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
-    const int other = specdec__model_other(m, index), windowed = other && m->window;
+    const int other = specdec__model_other(m, index), windowed = specdec__model_windowed(m, index);
     specdec__shape s;
+    int i;
 
-    s.keys_of = index;
+    s.keys_of = -1;
     s.span = windowed ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     s.rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
                      (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
@@ -398,7 +408,30 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.recurrent = specdec__model_recurs(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
         s.heads = s.kv_heads = 0;
+    for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
+        if (specdec__model_windowed(m, i) == windowed)
+            s.keys_of = i;
     return s;
+}
+
+/* Checks that a layer can read the keys of the one that it shares them with. */
+static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
+                                                   specdec_error *error)
+{
+    specdec__shape other;
+
+    if (index < m->all - m->sharing)
+        return SPECDEC_OK;
+    if (s->keys_of < 0)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "shared_kv_layers %d of %d: no layer before these sees as much as layer %d", m->sharing,
+                             m->all, index);
+    other = specdec__model_layer_shape(m, s->keys_of);
+    if (other.kv_heads != s->kv_heads || other.key_dim != s->key_dim || other.value_dim != s->value_dim)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "layer %d shares %d heads of %d keys and %d values, which layer %d does not have", index,
+                             s->kv_heads, s->key_dim, s->value_dim, s->keys_of);
+    return SPECDEC_OK;
 }
 
 /* Checks the sizes of a layer's attention. */
@@ -442,7 +475,8 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;
-        if ((result = specdec__model_check_shape(m, &s, error)) != SPECDEC_OK)
+        if ((result = specdec__model_check_shape(m, &s, error)) != SPECDEC_OK ||
+            (result = specdec__model_check_sharing(m, i, &s, error)) != SPECDEC_OK)
             return result;
         any = m->rope_dim[s.rope] = s.rope_dim;
         m->heads = specdec__max_int(m->heads, s.heads);

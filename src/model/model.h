@@ -35,6 +35,7 @@ enum {
     SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
+    SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
     SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
@@ -48,6 +49,7 @@ enum {
     SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
     SPECDEC__EXPERT_DOWN_BIAS,
     SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
+    SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -70,7 +72,7 @@ typedef struct specdec__shape {
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
     int experts;            /* networks of which a token goes through a few; 0: there are none */
     int shared;             /* the network for every token is called a shared expert */
-    int keys_of;            /* number of the layer whose keys and values it reads: its own, or an earlier one's */
+    int keys_of;            /* number of an earlier layer whose keys and values it reads; -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
     int recurrent;          /* the layer has a state: alone, or beside attention */
@@ -129,6 +131,14 @@ enum {
     SPECDEC__RECURS,         /* which layers are recurrent: see below */
     SPECDEC__CYCLES,         /* heads of recurrent layers that share a key are those equal modulo the number of keys */
     SPECDEC__EMBEDDING_NORM, /* the last norm is named token_embd_norm */
+    SPECDEC__UNSCALED,       /* queries are not scaled, if the file does not say attention.scale */
+    SPECDEC__NORMED_VALUES,  /* values go through a norm of each head, without a weight; a layer without attn_v has its
+                                keys, as they are before norm and rotation, for values */
+    SPECDEC__SHARES_KEYS,    /* the last attention.shared_kv_layers layers read the keys of the last layer before these
+                                that sees as many */
+    SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
+                                not 0: see specdec__inputs */
+    SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
     SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
@@ -143,7 +153,7 @@ typedef struct specdec__trait {
 
 static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 12 /* that a row names, and the end */
+#define SPECDEC__MOST_TRAITS 16 /* that a row names, and the end */
 
 typedef struct specdec__architecture {
     const char *name;
@@ -188,6 +198,11 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
                 {SPECDEC__WIDE_QUERIES, 62}}},
+    {"gemma4", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
+                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
     {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
@@ -322,6 +337,16 @@ typedef struct specdec__reads {
     int norm_first;                 /* the residual stream begins with the norm of what is read */
 } specdec__reads;
 
+/* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
+       e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
+   and ends in x += norm(out(activation(gate x) * e[l])). Gemma 3n, Gemma 4. */
+typedef struct specdec__inputs {
+    int width;              /* of e[l]; 0: there are none */
+    specdec__matrix table;  /* (vocabulary, layers * width), looked up where it lies in the file */
+    specdec__matrix matrix; /* (layers * width, embedding) */
+    const float *norm;      /* (width) */
+} specdec__inputs;
+
 typedef struct specdec_model {
     const specdec__architecture *architecture; /* NULL: heads */
     int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
@@ -362,6 +387,9 @@ typedef struct specdec_model {
     specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
     specdec__reads reads;
+    specdec__inputs inputs;
+    int sharing;              /* layers at the end that read the keys of others */
+    const float *ones;        /* (head_dim, padded) weights of norms that have none; NULL: no norm lacks one */
     size_t weight_bytes;      /* bytes of all matrices that a step reads */
     size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
     uint64_t weight_products; /* multiply-adds a token */
@@ -385,6 +413,9 @@ enum {
     SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
+    SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
+    SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
     /* of recurrent layers of one kind, or of several */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
     SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
@@ -412,6 +443,8 @@ static const struct {
     {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
     {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
     {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
+    {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
+    {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
     {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
     {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
     {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
@@ -469,6 +502,8 @@ static const struct {
     {"ffn_gate_exps.bias", SPECDEC__DIM_X_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_X_FF, 0, 1},
     {"ffn_down_exps.bias", SPECDEC__DIM_X, 0, 1},
     {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS, 0},
+    {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
@@ -480,6 +515,11 @@ static const struct {
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
+
+/* Of the matrices and the vectors of a layer, those that it lacks if it reads the keys of another one. */
+static const unsigned specdec__of_keys[2] = {
+    SPECDEC__BIT(SPECDEC__K) | SPECDEC__BIT(SPECDEC__V),
+    SPECDEC__BIT(SPECDEC__K_NORM) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)};
 
 static const char *specdec__model_name(const specdec__model *m)
 {

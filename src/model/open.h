@@ -53,21 +53,22 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. Layers, and parts of a
-   model, lack some of them: these have no rows here. */
+/* Every matrix of a step, by number: those of layers, the output head, that of what is read, and that of embeddings for
+   layers. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
     const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
 
-    return i < in_layers    ? &m->layer[i / each].matrix[i % each]
-           : i == in_layers ? &m->output
-                            : &m->reads.matrix;
+    return i < in_layers        ? &m->layer[i / each].matrix[i % each]
+           : i == in_layers     ? &m->reads.matrix
+           : i == in_layers + 1 ? &m->inputs.matrix
+                                : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + !m->bare + (m->reads.count > 0);
+    const int count = m->layers * SPECDEC__MATRICES + 2 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -349,7 +350,6 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
-    m->all = m->layers;
     if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_bind(m, arena, error);

@@ -58,6 +58,10 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
     size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
+    size[SPECDEC__DIM_INPUT] = m->inputs.width;
+    size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
+    size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
+    size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
@@ -218,11 +222,11 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
     specdec_result r = SPECDEC_OK;
 
     if (factors_name)
-        r = specdec__model_vector(m, factors_name, dim / 2, 0, arena, &factors, error);
+        r = specdec__model_values(m, factors_name, dim / 2, 0, dim / 2, 1, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
     m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, dim / 2);
     for (i = 0; !r && frequency && i < dim / 2; i++) {
-        if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e6f))
+        if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e31f /* a pair that does not turn */))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has a factor out of range at %d", factors_name, i);
         frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / dim * specdec__log_double(base)) : 0;
         frequency[i] /= (double)(factors ? factors[i] : 1) * (double)divisor;

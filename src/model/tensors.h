@@ -26,6 +26,8 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
     m->span_layers[layer->shape.span]++;
     m->span_used[layer->shape.span] = 1;
     layer->query_scale = m->fact[SPECDEC__QUERY_SCALE];
+    if (m->trait[SPECDEC__UNSCALED] && !(layer->query_scale > 0))
+        layer->query_scale = 1;
     if (!(layer->query_scale > 0))
         layer->query_scale = (float)specdec__inverse_root(wide ? m->embedding / layer->shape.heads
                                                                : layer->shape.key_dim);
@@ -138,16 +140,15 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
 }
 
 /* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
-   arena and padded to a multiple of 16; NULL when absent. */
-static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
-                                           int vectors,
-                                           int required, specdec__arena *arena, const float **out,
-                                           specdec_error *error)
+   arena and padded to a multiple of 16; NULL when absent. None is checked. */
+static specdec_result specdec__model_values(const specdec__model *m, const char *name, int all, int first, int size,
+                                            int vectors, int required, specdec__arena *arena, const float **out,
+                                            specdec_error *error)
 {
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
     float *values;
-    int found, i;
+    int found;
     specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
 
     if (result || !found)
@@ -166,12 +167,27 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
     if (values)
         specdec__quant_to_float(type, t.data + (size_t)first * (size_t)type->bytes, (size_t)size, values);
-    for (i = 0; values && i < size; i++)
+    *out = values;
+    return SPECDEC_OK;
+}
+
+/* The same, of numbers up to 1e16. */
+static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
+                                           int vectors, int required, specdec__arena *arena, const float **out,
+                                           specdec_error *error)
+{
+    const float *values = NULL;
+    specdec_result result = specdec__model_values(m, name, all, first, size, vectors, required, arena,
+                                                   &values, error);
+    int i;
+
+    for (i = 0; values && i < size * vectors; i++)
         if (!(values[i] >= -1e16f && values[i] <= 1e16f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "tensor %s holds what is no number, or beyond 1e16, at %d", name, first + i);
-    *out = values;
-    return SPECDEC_OK;
+    if (values)
+        *out = values;
+    return result;
 }
 
 /* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
@@ -281,7 +297,8 @@ static int specdec__model_rows(int vectors, int i, const int *size)
 /* Whether a layer of these dimensions has matrix i, or vector i, at all. */
 static int specdec__model_takes(int vectors, int i, const int *size)
 {
-    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]);
+    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
+           (size[SPECDEC__DIM_OWN] || !(specdec__of_keys[vectors] >> i & 1));
 }
 
 /* Whether a layer has a tensor; *rows: how many. */
@@ -355,10 +372,15 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
             continue;
         holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns], 1, matrix,
-                                         &found, error);
+        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
+                                         i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix, &found, error);
         if (result)
             return result;
+        if (!found && size[SPECDEC__DIM_K] != size[SPECDEC__DIM_V])
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing, and keys are no values of %d",
+                                 name, size[SPECDEC__DIM_V]);
+        if (!found)
+            continue;
         matrix->rows = rows * parts;
         matrix->file += (size_t)holder.first * matrix->row_bytes;
         if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
