@@ -181,7 +181,7 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.7.0"
+#define SPECDEC_VERSION "0.8.0"
 #define SPECDEC_VERSION_NUMBER 700 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
@@ -23646,7 +23646,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec_
 }
 
 /* The value of a JSON text; none where there is no text. */
-static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
+SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
     specdec__template_value value = specdec__template_none();

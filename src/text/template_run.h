@@ -1094,7 +1094,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec_
 }
 
 /* The value of a JSON text; none where there is no text. */
-static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
+SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
     specdec__template_value value = specdec__template_none();
