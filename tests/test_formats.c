@@ -798,7 +798,7 @@ static void test_run(void)
     specdec_message messages[] = {{SPECDEC_USER, "hello", 5, 0}, {SPECDEC_USER, "</s></s>", 8, 0}, {SPECDEC_SYSTEM, "x", 1, 0}};
     static const char text[] = LOOP "{% if m.role == 'system' %}{{ raise_exception('no ' + m.role) }}{% endif %}"
                                     "{{ '<' + m.role + '>' + m.content + '</s>\n' }}" END "<a>";
-    int32_t expected[64];
+    int32_t written[64];
     const int32_t *tokens;
     int count, ended, ends, i;
     subject *s = make(NULL, 0);
@@ -808,7 +808,7 @@ static void test_run(void)
     CHECK_EQUAL_INT(specdec_prompt_special(s->engine, "<user>hello</s>\n<a>", SPECDEC_WHOLE_STRING), SPECDEC_OK);
     specdec_tokens(s->engine, &tokens, &count);
     CHECK(count <= 64);
-    memcpy(expected, tokens, (size_t)count * sizeof *tokens);
+    memcpy(written, tokens, (size_t)count * sizeof *tokens);
     i = count;
     stop(s);
     s = make(text, 0);
@@ -819,7 +819,7 @@ static void test_run(void)
     CHECK_EQUAL_INT(specdec_chat(s->engine, messages, 1), SPECDEC_OK);
     specdec_tokens(s->engine, &tokens, &count);
     CHECK_EQUAL_INT(count, i);
-    CHECK(count == i && memcmp(tokens, expected, (size_t)count * sizeof *tokens) == 0);
+    CHECK(count == i && memcmp(tokens, written, (size_t)count * sizeof *tokens) == 0);
     while (specdec_step(s->engine, &tokens, &count) == SPECDEC_OK)
         ;
     specdec_tokens(s->engine, &tokens, &count);

@@ -273,7 +273,7 @@ static void test_heavy(void)
         target->recall = check_gather;
         CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, WATCHED), SPECDEC_OK);
         for (k = 0; k < WATCHED; k++) {
-            const float sum = policy_sums(&w, &target->kv, &target->model->layer[target->model->layers - 1],
+            const float sum = policy_sums(&w, &target->model->layer[target->model->layers - 1],
                                           target->model->kv_heads - 1)[k];
 
             off = fmax(off, fabs(watched[k] - (double)sum));

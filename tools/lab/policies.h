@@ -35,7 +35,7 @@ static inline void policy_watch_end(policy_watch *w)
     free(w->slots);
 }
 
-static inline float *policy_sums(const policy_watch *w, const specdec__kv *kv, const specdec__layer *layer, int head)
+static inline float *policy_sums(const policy_watch *w, const specdec__layer *layer, int head)
 {
     return w->sums + ((size_t)layer->index * (size_t)layer->shape.kv_heads + (size_t)head) * (size_t)w->context;
 }
@@ -109,7 +109,7 @@ static inline void policy_gather(specdec__context *c, int thread, const specdec_
             for (i = 0; i < c->n * group; i++)
                 if (length + i / group >= w->counted)
                     policy_add_weights(rows + (size_t)i * (size_t)w->context, length + i / group + 1,
-                                       policy_sums(w, &c->kv, layer, head));
+                                       policy_sums(w, layer, head));
         }
 }
 
@@ -135,7 +135,7 @@ static inline void policy_heavy(specdec__context *c, const struct specdec__retri
                          int head, float *scores)
 {
     const policy_watch *w = (const policy_watch *)r->target->recalls;
-    const float *sums = policy_sums(w, &r->target->kv, layer, head);
+    const float *sums = policy_sums(w, layer, head);
     int i;
 
     (void)c;

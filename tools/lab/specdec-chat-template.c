@@ -1,8 +1,8 @@
 /* specdec-chat-template.c - renders conversations by chat templates, to compare with what is expected of them.
-   cc -O2 -pthread -I. specdec-chat-template.c */
+   cc -O2 -pthread -I. tools/lab/specdec-chat-template.c */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
-#include "program.h"
+#include "tools/program.h"
 
 enum { MEMORY = 32 << 20, OUTPUT = 4 << 20, NODES = 1 << 20 };
 
