@@ -31077,6 +31077,8 @@ enum {
     SPECDEC__EXPERT_DOWN_BIAS,
     SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
     SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
+    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
+                                                                                                  SPECDEC__BOTH */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -31151,6 +31153,9 @@ enum {
                                 are chosen for a token, and how their outputs are weighted: see below */
     SPECDEC__SHARED_GATE,    /* the shared expert, as wide as a layer without experts if files do not say, is multiplied
                                 by the sigmoid of what a router of its own says */
+    SPECDEC__BOTH,           /* layers with experts have a network as others, too, and norms before and after each:
+                                x += norm(norm(network(norm x)) + norm(experts(norm x))); routers read a norm of x, of
+                                weight ffn_gate_inp.scale / root(embedding) */
     SPECDEC__SHARED_EACH,    /* expert_shared_feed_forward_length is the width of one of expert_shared_count */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
@@ -31180,7 +31185,7 @@ typedef struct specdec__trait {
 
 static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 16 /* that a row names, and the end */
+#define SPECDEC__MOST_TRAITS 18 /* that a row names, and the end */
 
 typedef struct specdec__architecture {
     const char *name;
@@ -31199,6 +31204,7 @@ enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
 enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
 
 #define SPECDEC__BIT(i) (1u << (i))
+#define SPECDEC__HAS_BIT(bits, i) ((i) < 32 && (unsigned)(bits) >> (i) & 1)
 #define SPECDEC__QKV_BIAS \
     (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
 #define SPECDEC__EXPERT_BIAS \
@@ -31229,7 +31235,8 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
-                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1}}},
+                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
     {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
@@ -31441,6 +31448,7 @@ enum {
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
     SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
+    SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
     SPECDEC__DIM_SCALE, /* 1 */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
     /* of recurrent layers of one kind, or of several */
@@ -31531,6 +31539,10 @@ static const struct {
     {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
     {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS, 0},
     {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0, 0},
+    {"ffn_gate_inp.scale", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
+    {"pre_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
+    {"post_ffw_norm_1.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
+    {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
@@ -32169,7 +32181,7 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
     s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
-    s.shared = s.experts > 0;
+    s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
     s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
     s.recurrent = specdec__model_recurs(m, index, &s);
@@ -32236,7 +32248,7 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
-        if (!s.experts && !m->list[SPECDEC__LIST_FF].items)
+        if (!s.shared && !m->list[SPECDEC__LIST_FF].items)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
                                  specdec__model_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
@@ -32381,12 +32393,15 @@ static int specdec__model_renamed(specdec__bytes name, const char *from, const c
 static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
                                             specdec_error *error)
 {
+    static const char router[] = ".ffn_gate_inp.weight";
     specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
     specdec__gguf_tensor t;
     char scale[96];
     int i;
 
     out->scales = NULL;
+    if (m->trait[SPECDEC__BOTH] && specdec__model_renamed(weight, router, "", scale, sizeof scale))
+        return SPECDEC_OK; /* "X.scale" is the weight of a norm */
     out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
     if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
@@ -32606,7 +32621,7 @@ static int specdec__model_rows(int vectors, int i, const int *size)
 static int specdec__model_takes(int vectors, int i, const int *size)
 {
     return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
-           (size[SPECDEC__DIM_OWN] || !(specdec__of_keys[vectors] >> i & 1));
+           (size[SPECDEC__DIM_OWN] || !SPECDEC__HAS_BIT(specdec__of_keys[vectors], i));
 }
 
 /* Whether a layer has a tensor; *rows: how many. */
@@ -32755,6 +32770,7 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
     size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
+    size[SPECDEC__DIM_NORMS_OF_BOTH] = s->experts && !s->shared ? m->embedding : 0;
     size[SPECDEC__DIM_INPUT] = m->inputs.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
@@ -32800,11 +32816,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     if (result)
         return result;
     for (i = 0; i < SPECDEC__VECTORS; i++) {
-        const int named = m->trait[SPECDEC__NEEDS] >> i & 1, wanted = specdec__vector_table[i].wanted;
+        const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
         specdec__holder holder;
 
-        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1 ||
+        if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
             !specdec__model_takes(1, i, size))
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
@@ -33152,7 +33168,8 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
                 specdec__model_takes(vectors, i, size) &&
                 (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
-                               m->trait[SPECDEC__NEEDS] >> i & 1) && !(m->trait[SPECDEC__LACKS] >> i & 1))))
+                               SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i)) &&
+                              !SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
@@ -37603,12 +37620,13 @@ static void specdec__forward_share(specdec__context *c, int thread, const specde
     }
 }
 
-/* The routes of all rows, whose norms are h then: choices are shared out. Also what else experts need of h. Returns 1
-   when cancelled. */
+/* The routes of all rows, of which h is what routers read then: choices are shared out. Also what else experts need of
+   h. Returns 1 when cancelled. */
 static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int experts = c->model->experts, stride = specdec__forward_stride(experts);
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const float *norm = layer->vector[SPECDEC__ROUTER_NORM];
+    const specdec__input in = specdec__forward_normed(c, c->n, norm ? norm : layer->vector[SPECDEC__FFN_NORM]);
     specdec__output t[3];
     int count = 0, i;
 
@@ -37624,6 +37642,8 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
         float *router = c->y + (size_t)i * (size_t)stride;
 
         memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
+        if (norm)
+            c->kernels->scale(router, (float)specdec__inverse_root(c->model->embedding), stride);
         specdec__forward_check(c, thread, i, router, stride, 1);
         specdec__forward_choose(c, layer, i, router);
     }
@@ -37634,8 +37654,8 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* y = the sum of what the networks of each row's experts make of h, or of what is latent of it. Returns 1 when
-   cancelled. */
+/* y = the sum of what the networks of each row's experts make of h, or of another norm of x, or of what is latent of
+   h. Returns 1 when cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
@@ -37644,7 +37664,8 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     specdec__input in = specdec__forward_input(c->parts, columns, width, NULL);
     specdec__output t[2];
 
-    in.from = c->latent ? c->latent : c->h;
+    in.norm = layer->vector[SPECDEC__EXPERT_NORM];
+    in.from = in.norm ? c->x : c->latent ? c->latent : c->h;
     in.rows = c->routes.row;
     t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
     t[gated] = specdec__forward_output(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
@@ -37666,18 +37687,44 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* x += what its experts give, and the shared one, if there is one. Returns 1 when cancelled. */
+/* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
+static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, to = part.to * 32, width = c->e - SPECDEC__APART;
+    int i;
+
+    for (i = part.first; i < part.last; i++)
+        specdec__forward_norm(c)(c->y + (size_t)i * (size_t)c->e, layer->vector[SPECDEC__AFTER_EXPERTS],
+                                 c->model->epsilon, width, at, to, c->h + (size_t)i * (size_t)c->e);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    for (i = part.first; i < part.last; i++) {
+        const size_t row = (size_t)i * (size_t)c->e;
+
+        specdec__forward_norm(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon, width, at,
+                                 to, c->y + row);
+        c->kernels->add_scaled(c->y + row + at, 1, c->h + row + at, to - at);
+    }
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x += what its experts give, and the shared one or the network beside them, if there is one. Returns 1 when
+   cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__input again = specdec__forward_input(c->h, c->n, c->e, NULL);
+    const int shared = layer->shape.shared;
+    const specdec__input in = shared ? specdec__forward_input(c->h, c->n, c->e, NULL)
+                                     : specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
     if (specdec__forward_route(c, thread, layer) || specdec__forward_experts(c, thread, layer))
         return 1;
     if (layer->shape.feed_forward) {
-        if (specdec__forward_network(c, thread, layer, &again, c->parts))
+        if (specdec__forward_network(c, thread, layer, &in, c->parts))
             return 1;
-        specdec__forward_share(c, thread, layer);
-        if (specdec__pool_barrier(c->pool))
+        if (shared)
+            specdec__forward_share(c, thread, layer);
+        if (shared ? specdec__pool_barrier(c->pool) : specdec__forward_both(c, thread, layer))
             return 1;
     }
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);

@@ -451,7 +451,7 @@ static inline void maker_defaults(maker_recipe *r)
     r->context = r->context ? r->context : 512;
     r->types[0] = r->types[0] ? r->types[0] : 1;
     r->embedding_type = r->embedding_type ? r->embedding_type : r->types[0];
-    r->experts = r->experts ? r->experts : specdec__architecture_trait(maker_architecture(r), SPECDEC__EXPERT_SHARES) && strcmp(r->architecture, "llama") ? 5 : -1;
+    r->experts = r->experts ? r->experts : specdec__architecture_trait(maker_architecture(r), SPECDEC__EXPERT_SHARES) && !specdec__architecture_trait(maker_architecture(r), SPECDEC__BOTH) && strcmp(r->architecture, "llama") ? 5 : -1;
     r->chosen = r->chosen ? r->chosen : 2;
     r->shared = r->experts < 0 ? 0 : r->shared || !specdec__architecture_trait(maker_architecture(r), SPECDEC__SHARED_GATE) ? r->shared : r->feed_forward;
     r->layer_inputs = !specdec__architecture_trait(maker_architecture(r), SPECDEC__LAYER_INPUTS) || r->layer_inputs < 0 ? 0 : r->layer_inputs ? r->layer_inputs : r->embedding % 256 ? 32 : 256;
@@ -474,7 +474,7 @@ static inline maker_widths maker_shape(const maker_recipe *r, int layer)
     maker_widths s;
 
     s.kv_heads = other ? (r->kv_heads + 1) / 2 : r->kv_heads;
-    s.feed_forward = other && r->experts < 0 ? r->feed_forward + 64 : r->feed_forward;
+    s.feed_forward = other && (r->experts < 0 || specdec__architecture_trait(a, SPECDEC__BOTH)) ? r->feed_forward + 64 : r->feed_forward;
     s.head_dim = r->varied && windowed ? r->head_dim / 2 : r->head_dim;
     s.reads = layer >= r->layers - r->sharing;
     return s;
@@ -701,7 +701,7 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     size[SPECDEC__DIM_Q_NORM] = whole ? q : s.head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? kv : s.head_dim;
     size[SPECDEC__DIM_READ] = r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES));
-    size[SPECDEC__DIM_FF] = mixes ? r->shared : s.feed_forward;
+    size[SPECDEC__DIM_FF] = mixes && !specdec__architecture_trait(a, SPECDEC__BOTH) ? r->shared : s.feed_forward;
     size[SPECDEC__DIM_GATE] = gates * size[SPECDEC__DIM_FF];
     size[SPECDEC__DIM_EXPERTS] = mixes ? r->experts : 0;
     size[SPECDEC__DIM_X] = mixes ? latent ? latent : r->embedding : 0;
@@ -709,6 +709,7 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     size[SPECDEC__DIM_X_GATE] = gates * size[SPECDEC__DIM_X_FF];
     size[SPECDEC__DIM_LATENT] = latent;
     size[SPECDEC__DIM_SHARED] = mixes && r->shared;
+    size[SPECDEC__DIM_NORMS_OF_BOTH] = mixes && specdec__architecture_trait(a, SPECDEC__BOTH) ? r->embedding : 0;
     size[SPECDEC__DIM_INPUT] = r->layer_inputs;
     size[SPECDEC__DIM_AFTER_INPUT] = r->layer_inputs ? r->embedding : 0;
     size[SPECDEC__DIM_SCALE] = specdec__architecture_trait(a, SPECDEC__SCALES_OUTPUT);
@@ -738,7 +739,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
 
         k = 1;
         rows = size[specdec__matrix_table[j].rows];
-        if (!rows || !columns || (s.reads && specdec__of_keys[0] >> j & 1))
+        if (!rows || !columns || (s.reads && SPECDEC__HAS_BIT(specdec__of_keys[0], j)))
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", i,
                  size[SPECDEC__DIM_SHARED] && specdec__matrix_table[j].shared ? specdec__matrix_table[j].shared : specdec__matrix_table[j].suffix);
@@ -757,10 +758,10 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     for (j = 0; j < SPECDEC__VECTORS; j++) {
         const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__FFN_NORM_BARE) || j == SPECDEC__MIX_DT_BIAS;
         const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS;
-        const int needs = (specdec__architecture_trait(a, SPECDEC__NEEDS) >> j & 1) || j == SPECDEC__OUTPUT_SCALE;
+        const int needs = SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__NEEDS), j) || j == SPECDEC__OUTPUT_SCALE;
         const int each = specdec__vector_table[j].each ? r->experts : 1, count = size[specdec__vector_table[j].size];
 
-        if (!count || (s.reads && specdec__of_keys[1] >> j & 1) || (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !needs) || specdec__architecture_trait(a, SPECDEC__LACKS) >> j & 1)
+        if (!count || (s.reads && SPECDEC__HAS_BIT(specdec__of_keys[1], j)) || (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !needs) || SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__LACKS), j))
             continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);

@@ -469,12 +469,13 @@ static void specdec__forward_share(specdec__context *c, int thread, const specde
     }
 }
 
-/* The routes of all rows, whose norms are h then: choices are shared out. Also what else experts need of h. Returns 1
-   when cancelled. */
+/* The routes of all rows, of which h is what routers read then: choices are shared out. Also what else experts need of
+   h. Returns 1 when cancelled. */
 static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int experts = c->model->experts, stride = specdec__forward_stride(experts);
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const float *norm = layer->vector[SPECDEC__ROUTER_NORM];
+    const specdec__input in = specdec__forward_normed(c, c->n, norm ? norm : layer->vector[SPECDEC__FFN_NORM]);
     specdec__output t[3];
     int count = 0, i;
 
@@ -490,6 +491,8 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
         float *router = c->y + (size_t)i * (size_t)stride;
 
         memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
+        if (norm)
+            c->kernels->scale(router, (float)specdec__inverse_root(c->model->embedding), stride);
         specdec__forward_check(c, thread, i, router, stride, 1);
         specdec__forward_choose(c, layer, i, router);
     }
@@ -500,8 +503,8 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* y = the sum of what the networks of each row's experts make of h, or of what is latent of it. Returns 1 when
-   cancelled. */
+/* y = the sum of what the networks of each row's experts make of h, or of another norm of x, or of what is latent of
+   h. Returns 1 when cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
@@ -510,7 +513,8 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     specdec__input in = specdec__forward_input(c->parts, columns, width, NULL);
     specdec__output t[2];
 
-    in.from = c->latent ? c->latent : c->h;
+    in.norm = layer->vector[SPECDEC__EXPERT_NORM];
+    in.from = in.norm ? c->x : c->latent ? c->latent : c->h;
     in.rows = c->routes.row;
     t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
     t[gated] = specdec__forward_output(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
@@ -532,18 +536,44 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* x += what its experts give, and the shared one, if there is one. Returns 1 when cancelled. */
+/* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
+static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, to = part.to * 32, width = c->e - SPECDEC__APART;
+    int i;
+
+    for (i = part.first; i < part.last; i++)
+        specdec__forward_norm(c)(c->y + (size_t)i * (size_t)c->e, layer->vector[SPECDEC__AFTER_EXPERTS],
+                                 c->model->epsilon, width, at, to, c->h + (size_t)i * (size_t)c->e);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    for (i = part.first; i < part.last; i++) {
+        const size_t row = (size_t)i * (size_t)c->e;
+
+        specdec__forward_norm(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon, width, at,
+                                 to, c->y + row);
+        c->kernels->add_scaled(c->y + row + at, 1, c->h + row + at, to - at);
+    }
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x += what its experts give, and the shared one or the network beside them, if there is one. Returns 1 when
+   cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__input again = specdec__forward_input(c->h, c->n, c->e, NULL);
+    const int shared = layer->shape.shared;
+    const specdec__input in = shared ? specdec__forward_input(c->h, c->n, c->e, NULL)
+                                     : specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
     if (specdec__forward_route(c, thread, layer) || specdec__forward_experts(c, thread, layer))
         return 1;
     if (layer->shape.feed_forward) {
-        if (specdec__forward_network(c, thread, layer, &again, c->parts))
+        if (specdec__forward_network(c, thread, layer, &in, c->parts))
             return 1;
-        specdec__forward_share(c, thread, layer);
-        if (specdec__pool_barrier(c->pool))
+        if (shared)
+            specdec__forward_share(c, thread, layer);
+        if (shared ? specdec__pool_barrier(c->pool) : specdec__forward_both(c, thread, layer))
             return 1;
     }
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);

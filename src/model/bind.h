@@ -228,7 +228,8 @@ static int specdec__model_layer_knows(const specdec__model *m, int layer, specde
             if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
                 specdec__model_takes(vectors, i, size) &&
                 (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
-                               m->trait[SPECDEC__NEEDS] >> i & 1) && !(m->trait[SPECDEC__LACKS] >> i & 1))))
+                               SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i)) &&
+                              !SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i))))
                 known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];

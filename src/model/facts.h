@@ -402,7 +402,7 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
     s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
-    s.shared = s.experts > 0;
+    s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
     s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
     s.recurrent = specdec__model_recurs(m, index, &s);
@@ -469,7 +469,7 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
-        if (!s.experts && !m->list[SPECDEC__LIST_FF].items)
+        if (!s.shared && !m->list[SPECDEC__LIST_FF].items)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
                                  specdec__model_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);

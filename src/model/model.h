@@ -50,6 +50,8 @@ enum {
     SPECDEC__EXPERT_DOWN_BIAS,
     SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
     SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
+    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
+                                                                                                  SPECDEC__BOTH */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -124,6 +126,9 @@ enum {
                                 are chosen for a token, and how their outputs are weighted: see below */
     SPECDEC__SHARED_GATE,    /* the shared expert, as wide as a layer without experts if files do not say, is multiplied
                                 by the sigmoid of what a router of its own says */
+    SPECDEC__BOTH,           /* layers with experts have a network as others, too, and norms before and after each:
+                                x += norm(norm(network(norm x)) + norm(experts(norm x))); routers read a norm of x, of
+                                weight ffn_gate_inp.scale / root(embedding) */
     SPECDEC__SHARED_EACH,    /* expert_shared_feed_forward_length is the width of one of expert_shared_count */
     SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
                                 what the head attends to is multiplied by sigmoid(gate) */
@@ -153,7 +158,7 @@ typedef struct specdec__trait {
 
 static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 16 /* that a row names, and the end */
+#define SPECDEC__MOST_TRAITS 18 /* that a row names, and the end */
 
 typedef struct specdec__architecture {
     const char *name;
@@ -172,6 +177,7 @@ enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
 enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
 
 #define SPECDEC__BIT(i) (1u << (i))
+#define SPECDEC__HAS_BIT(bits, i) ((i) < 32 && (unsigned)(bits) >> (i) & 1)
 #define SPECDEC__QKV_BIAS \
     (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
 #define SPECDEC__EXPERT_BIAS \
@@ -202,7 +208,8 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
-                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1}}},
+                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
     {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
@@ -414,6 +421,7 @@ enum {
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
     SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
+    SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
     SPECDEC__DIM_SCALE, /* 1 */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
     /* of recurrent layers of one kind, or of several */
@@ -504,6 +512,10 @@ static const struct {
     {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
     {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS, 0},
     {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0, 0},
+    {"ffn_gate_inp.scale", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
+    {"pre_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
+    {"post_ffw_norm_1.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
+    {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},

@@ -58,6 +58,7 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
     size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
+    size[SPECDEC__DIM_NORMS_OF_BOTH] = s->experts && !s->shared ? m->embedding : 0;
     size[SPECDEC__DIM_INPUT] = m->inputs.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
@@ -103,11 +104,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     if (result)
         return result;
     for (i = 0; i < SPECDEC__VECTORS; i++) {
-        const int named = m->trait[SPECDEC__NEEDS] >> i & 1, wanted = specdec__vector_table[i].wanted;
+        const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
         specdec__holder holder;
 
-        if ((!named && wanted == SPECDEC__IF_NAMED) || m->trait[SPECDEC__LACKS] >> i & 1 ||
+        if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
             !specdec__model_takes(1, i, size))
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);

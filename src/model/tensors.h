@@ -73,12 +73,15 @@ static int specdec__model_renamed(specdec__bytes name, const char *from, const c
 static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
                                             specdec_error *error)
 {
+    static const char router[] = ".ffn_gate_inp.weight";
     specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
     specdec__gguf_tensor t;
     char scale[96];
     int i;
 
     out->scales = NULL;
+    if (m->trait[SPECDEC__BOTH] && specdec__model_renamed(weight, router, "", scale, sizeof scale))
+        return SPECDEC_OK; /* "X.scale" is the weight of a norm */
     out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
     if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
@@ -298,7 +301,7 @@ static int specdec__model_rows(int vectors, int i, const int *size)
 static int specdec__model_takes(int vectors, int i, const int *size)
 {
     return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
-           (size[SPECDEC__DIM_OWN] || !(specdec__of_keys[vectors] >> i & 1));
+           (size[SPECDEC__DIM_OWN] || !SPECDEC__HAS_BIT(specdec__of_keys[vectors], i));
 }
 
 /* Whether a layer has a tensor; *rows: how many. */
