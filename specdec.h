@@ -101,7 +101,7 @@
          template template_write template_method template_filter template_token template_parse template_run chat
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
-     >>forward/ context multiply rows attention recurrent step
+     >>forward/ context multiply rows latent attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
@@ -31063,6 +31063,7 @@ enum {
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
+    SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
     SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
@@ -31079,6 +31080,7 @@ enum {
     SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
     SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
                                                                                                   SPECDEC__BOTH */
+    SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -31170,6 +31172,7 @@ enum {
                                 that sees as many */
     SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
                                 not 0: see specdec__inputs */
+    SPECDEC__LATENT,         /* its attention is latent: see specdec__latent */
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
@@ -31192,8 +31195,9 @@ typedef struct specdec__architecture {
     specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
-/* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context. */
-enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED };
+/* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context;
+   that YaRN makes scores larger by yarn_log_multiplier, not by cosine and sine. */
+enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
 
 /* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
    every full_attention_interval, or as attention.recurrent_layers says. */
@@ -31238,6 +31242,8 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_ALSO, SPECDEC__SHARPENED}, {SPECDEC__ROPE_BASE, 10000},
+                   {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
     {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
                  {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
@@ -31381,6 +31387,14 @@ typedef struct specdec__inputs {
     const float *norm;      /* (width) */
 } specdec__inputs;
 
+/* Sizes of latent attention: see >>forward/latent. Shapes of layers are as the cache sees them: one kv head, whose keys
+   are what rotates and a latent row, and whose values are the latter. */
+typedef struct specdec__latent {
+    int rank;               /* of a latent row; 0: attention is not latent */
+    int query_rank;         /* of the rows that queries are made of; 0: they are made of the layer's input */
+    int key_dim, value_dim; /* of a head, before and after its matrices: a query is what stays still, what rotates */
+} specdec__latent;
+
 typedef struct specdec_model {
     const specdec__architecture *architecture; /* NULL: heads */
     int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
@@ -31422,6 +31436,8 @@ typedef struct specdec_model {
     const float *output_norm;
     specdec__reads reads;
     specdec__inputs inputs;
+    specdec__latent latent_attention;
+    float query_factor;       /* of all query scales */
     int sharing;              /* layers at the end that read the keys of others */
     const float *ones;        /* (head_dim, padded) weights of norms that have none; NULL: no norm lacks one */
     size_t weight_bytes;      /* bytes of all matrices that a step reads */
@@ -31450,6 +31466,8 @@ enum {
     SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
     SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
     SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
+    SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
     /* of recurrent layers of one kind, or of several */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
@@ -31459,10 +31477,12 @@ enum {
     SPECDEC__DIM_COUNT
 };
 
-/* shared: its name in a shared expert. mixes: the tensor holds those of all experts, one behind the other. */
+enum { SPECDEC__ALONE, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
+
+/* shared: its name in a shared expert. each: of what the tensor holds one each, one behind the other. */
 static const struct {
     const char *suffix, *shared;
-    unsigned char rows, columns, mixes;
+    unsigned char rows, columns, each;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
     {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
@@ -31471,15 +31491,20 @@ static const struct {
     {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E, 0},
     {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E, 0},
     {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF, 0},
-    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, 1},
-    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, 1},
-    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, 1},
+    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, SPECDEC__EACH_EXPERT},
+    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, SPECDEC__EACH_EXPERT},
+    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__EACH_EXPERT},
     {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E, 0},
     {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
     {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
     {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
     {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
     {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
+    {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
+    {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
+    {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
+    {"attn_k_b.weight", NULL, SPECDEC__DIM_RANK, SPECDEC__DIM_STILL, SPECDEC__EACH_HEAD},
+    {"attn_v_b.weight", NULL, SPECDEC__DIM_LATENT_VALUE, SPECDEC__DIM_RANK, SPECDEC__EACH_HEAD},
     {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
     {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
     {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
@@ -31543,6 +31568,8 @@ static const struct {
     {"pre_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"post_ffw_norm_1.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
+    {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__ALWAYS, 0},
+    {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
@@ -31571,6 +31598,7 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
     int i;
 
     m->architecture = a;
+    m->query_factor = 1;
     for (i = 1; i < SPECDEC__TRAITS; i++)
         m->trait[i] = specdec__architecture_trait(a, i);
 }
@@ -31963,6 +31991,17 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     return r.result;
 }
 
+/* Reads the sizes of latent attention. */
+static void specdec__model_read_latent(specdec__model_reader *r, specdec__model *m)
+{
+    specdec__latent *latent = &m->latent_attention;
+
+    latent->rank = specdec__model_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
+    latent->query_rank = specdec__model_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
+    latent->key_dim = specdec__model_count(r, ".attention.key_length_mla", 1, 4096, -1);
+    latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
+}
+
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
@@ -31982,6 +32021,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
         m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
+    if (m->trait[SPECDEC__LATENT])
+        specdec__model_read_latent(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
     m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
@@ -32213,6 +32254,29 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
     return SPECDEC_OK;
 }
 
+/* Checks the sizes of a layer's attention, which is latent. */
+static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
+                                                  specdec_error *error)
+{
+    const specdec__latent *latent = &m->latent_attention;
+
+    if (s->kv_heads != 1 || s->value_dim != latent->rank || s->key_dim != latent->rank + s->rope_dim)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "%d kv heads of %d keys and %d values do not agree with kv_lora_rank %d", s->kv_heads,
+                             s->key_dim, s->value_dim, latent->rank);
+    if (latent->key_dim <= s->rope_dim)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "key_length_mla %d, of which %d rotate", latent->key_dim,
+                             s->rope_dim);
+    if (latent->rank % 32 || latent->value_dim % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "kv_lora_rank %d and value_length_mla %d, no multiples of 32 and 16", latent->rank,
+                             latent->value_dim);
+    if (s->heads * latent->key_dim > SPECDEC__MAX_DIMENSION || s->heads * latent->value_dim > SPECDEC__MAX_DIMENSION)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", s->heads,
+                             specdec__max_int(latent->key_dim, latent->value_dim));
+    return SPECDEC_OK;
+}
+
 /* Checks the sizes of a layer's attention. */
 static specdec_result specdec__model_check_shape(const specdec__model *m, const specdec__shape *s, specdec_error *error)
 {
@@ -32236,7 +32300,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "layers that rotate %d and %d dimensions by the same RoPE", m->rope_dim[s->rope],
                              s->rope_dim);
-    return SPECDEC_OK;
+    return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
 }
 
 /* Checks the sizes of all layers, and finds the largest of each. */
@@ -32265,6 +32329,10 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
         m->k_width = specdec__max_int(m->k_width, s.kv_heads * s.key_dim);
         m->v_width = specdec__max_int(m->v_width, s.kv_heads * s.value_dim);
         m->o_width = specdec__max_int(m->o_width, s.heads * s.value_dim);
+        if (m->latent_attention.rank) {
+            m->q_width = specdec__max_int(m->q_width, s.heads * m->latent_attention.key_dim);
+            m->o_width = specdec__max_int(m->o_width, s.heads * m->latent_attention.value_dim);
+        }
     }
     for (i = 0; i < SPECDEC__ROPES; i++)
         m->rope_dim[i] = m->rope_dim[i] ? m->rope_dim[i] : any;
@@ -32336,6 +32404,7 @@ SPECDEC__FOR_SIZE
 /* Notes the sizes of a layer, which keys it sees and how it scales queries. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
+    const specdec__latent *latent = &m->latent_attention;
     const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
 
     layer->shape = specdec__model_layer_shape(m, index);
@@ -32349,8 +32418,10 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
     if (m->trait[SPECDEC__UNSCALED] && !(layer->query_scale > 0))
         layer->query_scale = 1;
     if (!(layer->query_scale > 0))
-        layer->query_scale = (float)specdec__inverse_root(wide ? m->embedding / layer->shape.heads
-                                                               : layer->shape.key_dim);
+        layer->query_scale = (float)specdec__inverse_root(wide          ? m->embedding / layer->shape.heads
+                                                          : latent->rank ? latent->key_dim
+                                                                         : layer->shape.key_dim);
+    layer->query_scale *= m->query_factor;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -32685,7 +32756,8 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     int i, found;
 
     for (i = 0; i < SPECDEC__MATRICES; i++) {
-        const int parts = specdec__matrix_table[i].mixes ? layer->shape.experts : 1;
+        const int each = specdec__matrix_table[i].each;
+        const int parts = each == SPECDEC__EACH_HEAD ? layer->shape.heads : each ? layer->shape.experts : 1;
         const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
         specdec__holder holder;
@@ -32711,7 +32783,7 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
             matrix->scale_tiles = matrix->scales ? matrix->run : 0;
             matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
         }
-        specdec__model_count_rows(m, matrix, parts > 1 ? rows * m->chosen : rows);
+        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen : parts));
     }
     return SPECDEC_OK;
 }
@@ -32749,12 +32821,29 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
+/* The dimensions of a layer whose attention is latent, where they differ from those of others. */
+static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
+{
+    const specdec__latent *latent = &m->latent_attention;
+
+    size[SPECDEC__DIM_Q] = size[SPECDEC__DIM_Q_ROWS] = latent->query_rank ? 0 : s->heads * latent->key_dim;
+    size[SPECDEC__DIM_K] = size[SPECDEC__DIM_V] = size[SPECDEC__DIM_Q_NORM] = size[SPECDEC__DIM_K_NORM] = 0;
+    size[SPECDEC__DIM_O] = s->heads * latent->value_dim;
+    size[SPECDEC__DIM_LOW] = latent->query_rank;
+    size[SPECDEC__DIM_LOW_Q] = s->heads * latent->key_dim;
+    size[SPECDEC__DIM_LATENT_KEY] = s->key_dim;
+    size[SPECDEC__DIM_RANK] = latent->rank;
+    size[SPECDEC__DIM_STILL] = latent->key_dim - s->rope_dim;
+    size[SPECDEC__DIM_LATENT_VALUE] = latent->value_dim;
+}
+
 /* The dimensions of the tensors of a layer of these sizes. */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     specdec__mixing mixing = m->mixing;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
+    memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
     size[SPECDEC__DIM_E] = m->embedding;
     size[SPECDEC__DIM_Q] = heads * s->key_dim;
     size[SPECDEC__DIM_Q_ROWS] = heads * specdec__model_query_rows(m, s);
@@ -32778,6 +32867,8 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
+    if (m->latent_attention.rank && heads)
+        specdec__model_latent_sizes(m, s, size);
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
     specdec__model_mixing_sizes(m, &mixing, size);
@@ -32845,6 +32936,7 @@ typedef struct specdec__rope {
     int yarn;
     float divisor; /* of all frequencies */
     float factor, attention, fast, slow;
+    float sharpened; /* what scores grow by, times the log of the factor, instead of cosine and sine; 0: nothing */
     float shared;  /* of what YaRN's attention factor grows by, the share that is taken back */
 } specdec__rope;
 
@@ -32897,6 +32989,9 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
     rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
     rope->shared = tempered ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
+    rope->sharpened = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__SHARPENED
+                          ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0)
+                          : 0;
     m->query_growth = tempered ? specdec__model_float(&r, ".attention.temperature_scale", 0) : 0;
     m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
@@ -32912,7 +33007,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
-        !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
+        !(rope->shared >= 0 && rope->shared <= 1e3f) ||
+        !(rope->sharpened >= 0 && rope->sharpened <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
         !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
         (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
@@ -32982,8 +33078,13 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     if (rope.yarn && !still) {
         const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
 
-        m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
-                                               (1 + specdec__product(stretch, rope.shared)));
+        if (rope.sharpened > 0) { /* scores instead, of which each is a product of two */
+            const double factor = 1 + specdec__product(rope.sharpened, specdec__log_double(rope.factor));
+
+            m->query_factor = (float)specdec__product(factor, factor);
+        } else
+            m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
+                                                   (1 + specdec__product(stretch, rope.shared)));
         m->rope_scale[SPECDEC__ROPE_LONG] = m->rope_scale[SPECDEC__ROPE];
         if (m->rope_frequency[SPECDEC__ROPE])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
@@ -35244,6 +35345,10 @@ typedef struct specdec__context {
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
     float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
     float *keys, *values;      /* (most, k), (most, v): until they are stored */
+    /* of latent attention: see >>forward/latent */
+    float *low;                /* (most, rank of queries): what attn_q_b reads, before its norm */
+    float *absorbed;           /* (most, heads * rank) */
+    float *latent_columns;     /* (heads, n, rank or what stays still of a query): columns of the heads' matrices */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
@@ -35411,6 +35516,11 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->queries = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->q_width));
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
+    if (m->latent_attention.rank) {
+        c->low = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
+        c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
+                                                                                      m->latent_attention.rank));
+    }
     end = specdec__arena_again(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
@@ -35447,6 +35557,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
     const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
+    size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
     memset(c, 0, sizeof *c);
@@ -35469,6 +35580,14 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
+    if (model->latent_attention.rank) {
+        const specdec__latent *latent = &model->latent_attention;
+
+        heads = n * (size_t)model->heads;
+        attended = specdec__max_int(attended, specdec__forward_stride(latent->query_rank));
+        wide = (size_t)specdec__forward_stride(specdec__max_int(latent->rank, latent->key_dim));
+        c->latent_columns = SPECDEC__TAKE(arena, float, heads * wide);
+    }
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
@@ -35486,7 +35605,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
     specdec__context_halves(c, n, arena);
-    specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
+    if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
+        specdec__columns_take(&c->columns, heads, wide, arena);
+    else
+        specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
     if (specdec__model_mixes(model))
         specdec__context_routes(c, arena);
     if (specdec__kv_types[kv_type].tiles)
@@ -35912,6 +36034,104 @@ static void specdec__forward_finish(specdec__context *c, int thread)
 }
 
 /* =====================================================================================================================
+ * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is what
+ *     rotates of it and, behind that, a latent row; the latent row is the value, too.
+ *
+ * With attn_k_b[h] (latent, still) and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
+ *     rotated query . rotated key + still query . attn_k_b[h]^T latent
+ * and what the head gives is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries, attn_v_b to
+ * sums, and the cache holds latent rows alone. Both products have a column for each head and node.
+ * ================================================================================================================== */
+
+/* out (n, stride), in each row a part of `size` for each head = the head's matrix times its columns, which are columns
+   [head * n, head * n + n) of c->columns. */
+static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                            float *out, int size, int stride)
+{
+    const specdec__matrix *w = &layer->matrix[matrix];
+    const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
+    const int passes = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    specdec__scratch *scratch = &c->scratch[thread];
+    specdec__output t = {w, NULL, NULL, (size_t)stride};
+    specdec__place places[2], next[2];
+    specdec__walk walk;
+    float *sums[2];
+    int i, pair;
+
+    sums[0] = scratch->sums;
+    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    for (i = 0; i < 2; i++)
+        places[i].matrix = next[i].matrix = w;
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
+        const int column = walk.at / tiles * SPECDEC__COLUMNS, tile = walk.at % tiles, head = tile / own;
+        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->n - column);
+
+        pair = (tile + 1) % own && walk.at + 1 < walk.end ? 2 : 1;
+        places[0].tile = tile;
+        places[1].tile = tile + 1;
+        next[0].tile = specdec__walk_next(&walk, pair) % tiles;
+        next[1].tile = specdec__min_int(next[0].tile + 1, tiles - 1);
+        specdec__forward_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
+        t.out = out + (size_t)head * (size_t)size;
+        for (i = 0; i < pair; i++)
+            specdec__forward_put(c, &t, places[i].tile % own, column, columns, sums[i]);
+    }
+}
+
+/* Columns of heads in c->latent, of so many values, times the matrix of each head. Returns 1 when cancelled. */
+static int specdec__forward_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix, float *out,
+                                  int size, int stride)
+{
+    specdec__input in;
+
+    memset(&in, 0, sizeof in);
+    in.values = c->latent_columns;
+    in.n = layer->shape.heads * c->n;
+    in.stride = specdec__forward_stride(layer->matrix[matrix].columns);
+    specdec__forward_quantise(c, thread, &in);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_multiply_heads(c, thread, layer, matrix, out, size, stride);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* c->absorbed = attn_k_b of each head times what stays still of its query. Returns 1 when cancelled. */
+static int specdec__forward_absorb(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    const int heads = layer->shape.heads, still = latent->key_dim - layer->shape.rope_dim;
+    const size_t stride = (size_t)specdec__forward_stride(heads * latent->key_dim);
+    int i, head;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
+        for (head = 0; head < heads; head++)
+            memcpy(c->latent_columns + (size_t)(head * c->n + i) * (size_t)specdec__forward_stride(still),
+                   c->queries + (size_t)i * stride + (size_t)(head * latent->key_dim), (size_t)still * sizeof(float));
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    return specdec__forward_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
+                                  specdec__forward_stride(heads * latent->rank));
+}
+
+/* The rows of a node that a query of a head, or, with head -1, its key, is made of: what rotates, then the rest. */
+static void specdec__forward_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
+                                        float *out)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    const int rank = latent->rank, turns = l->shape.rope_dim, heads = l->shape.heads;
+    const float *query = c->queries + (size_t)row * (size_t)specdec__forward_stride(heads * latent->key_dim) +
+                         (size_t)((head + 1) * latent->key_dim - turns);
+    const float *key = c->keys + (size_t)row * (size_t)specdec__forward_stride(rank + turns);
+
+    memcpy(out, head < 0 ? key + rank : query, (size_t)turns * sizeof *out);
+    if (head < 0)
+        c->kernels->norm(key, l->vector[SPECDEC__LATENT_NORM], c->model->epsilon, rank, 0, rank, out + turns);
+    else
+        memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
+                                (size_t)(head * rank), (size_t)rank * sizeof *out);
+}
+
+/* =====================================================================================================================
  * >>forward/attention: attention over views and ancestors in a tree, in blocks of 64 keys.
  * ================================================================================================================== */
 
@@ -36027,12 +36247,18 @@ static void specdec__forward_store(specdec__context *c, int thread, const specde
     const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
     const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
     specdec__scratch *s = &c->scratch[thread];
+    const float *key = c->keys + (size_t)row * stride + (size_t)(head * size);
+    const float *value = (l->matrix[SPECDEC__V].rows ? c->values : c->keys) + (size_t)row * value_stride +
+                         (size_t)(head * value_size);
 
-    specdec__forward_head(c, l, row, c->keys + (size_t)row * stride + (size_t)(head * size),
-                          l->vector[SPECDEC__K_NORM], s->partner, s->queries);
+    if (c->absorbed) {
+        specdec__forward_latent_row(c, l, row, -1, s->out);
+        key = s->out;
+        value = s->queries + l->shape.rope_dim; /* the rest of the key */
+    }
+    specdec__forward_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
-    memcpy(s->out, (l->matrix[SPECDEC__V].rows ? c->values : c->keys) + (size_t)row * value_stride +
-                       (size_t)(head * value_size), (size_t)value_size * sizeof *s->out);
+    memcpy(s->out, value, (size_t)value_size * sizeof *s->out);
     if (c->model->trait[SPECDEC__NORMED_VALUES])
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
@@ -36060,6 +36286,10 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
         float *out = c->rotated + ((size_t)row * (size_t)heads + (size_t)i) * (size_t)dim;
         const float *query = c->queries + (size_t)row * stride + (size_t)(i * rows);
 
+        if (c->absorbed) {
+            specdec__forward_latent_row(c, l, row, i, s->out);
+            query = s->out;
+        }
         specdec__forward_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
         if (rows > size)
             memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
@@ -36551,18 +36781,21 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink
-   of a head is one more score, of a key without a value. */
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are, or, if
+   it is latent, in columns of heads. A sink of a head is one more score, of a key without a value. */
 static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
     const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
-    float *out = c->h + (size_t)(node - c->first) * stride + (size_t)from * size, *row = sums.row;
+    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
+    const size_t apart = c->absorbed ? (size_t)c->n * column : size;
+    float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
+    float *row = sums.row;
     int i;
 
-    for (i = 0; i < to - from; i++, row += sums.width, out += size) {
+    for (i = 0; i < to - from; i++, row += sums.width, out += apart) {
         const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
 
         c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
@@ -37233,28 +37466,65 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += attention of it. Returns 1 when cancelled. */
-static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+/* Queries, which stand in c->queries and c->absorbed then, and the one key of all heads, before its norm, of latent
+   attention. Returns 1 when cancelled. */
+static int specdec__forward_latent_queries(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const int queries = specdec__forward_stride(layer->shape.heads * latent->key_dim);
+    const int low = specdec__forward_stride(latent->query_rank);
+    specdec__output t[2];
+
+    t[0] = latent->query_rank ? specdec__forward_output(layer, SPECDEC__Q_A, -1, c->low, low)
+                              : specdec__forward_output(layer, SPECDEC__Q, -1, c->queries, queries);
+    t[1] = specdec__forward_output(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
+    if (specdec__forward_project(c, thread, &in, t, 2))
+        return 1;
+    if (latent->query_rank) {
+        in = specdec__forward_input(c->h, c->n, low, NULL);
+        in.from = c->low;
+        in.norm = layer->vector[SPECDEC__LOW_NORM];
+        t[0] = specdec__forward_output(layer, SPECDEC__Q_B, -1, c->queries, queries);
+        if (specdec__forward_project(c, thread, &in, t, 1))
+            return 1;
+    }
+    return specdec__forward_absorb(c, thread, layer);
+}
+
+/* Queries, keys and values of a layer. Returns 1 when cancelled. */
+static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__shape *s = &layer->shape;
-    const int items = c->n * s->kv_heads;
     const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
     specdec__output t[3];
-    int from, end = 0;
 
     if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
-
-    if (thread == 0)
-        c->turned.n = c->n * s->heads;
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
                                    specdec__forward_stride(s->kv_heads * s->key_dim));
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
                                    specdec__forward_stride(s->kv_heads * s->value_dim));
-    if (specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1))
+    return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
+}
+
+/* x += attention of it. Returns 1 when cancelled. */
+static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    const specdec__shape *s = &layer->shape;
+    const int items = c->n * s->kv_heads;
+    const int attended = specdec__forward_stride(s->heads * (latent->rank ? latent->value_dim : s->value_dim));
+    specdec__input in;
+    specdec__output t;
+    int from, end = 0;
+
+    if (thread == 0)
+        c->turned.n = c->n * s->heads;
+    if (latent->rank ? specdec__forward_latent_queries(c, thread, layer) : specdec__forward_queries(c, thread, layer))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
@@ -37271,11 +37541,13 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    if (specdec__forward_attention(c, thread, layer))
+    if (specdec__forward_attention(c, thread, layer) ||
+        (latent->rank &&
+         specdec__forward_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
-    in = specdec__forward_input(c->h, c->n, specdec__forward_stride(s->heads * s->value_dim), NULL);
-    t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, t, 1))
+    in = specdec__forward_input(c->h, c->n, attended, NULL);
+    t = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     if (layer->state >= 0)
         specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);

@@ -436,6 +436,22 @@ static inline const char *maker_epsilon(const maker_recipe *r)
     return specdec__architecture_trait(maker_architecture(r), SPECDEC__LAYER_NORM) ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon";
 }
 
+/* Sizes of latent attention; all 0 where the architecture has none. */
+static inline specdec__latent maker_latent(const maker_recipe *r)
+{
+    const int each = r->embedding % 256 ? 32 : 256;
+    specdec__latent latent;
+
+    memset(&latent, 0, sizeof latent);
+    if (!specdec__architecture_trait(maker_architecture(r), SPECDEC__LATENT))
+        return latent;
+    latent.rank = each == 32 ? 64 : 256;
+    latent.query_rank = r->layers % 2 ? 0 : 3 * each;
+    latent.key_dim = each + 16;
+    latent.value_dim = each;
+    return latent;
+}
+
 static inline void maker_defaults(maker_recipe *r)
 {
     r->architecture = r->architecture ? r->architecture : "llama";
@@ -447,6 +463,11 @@ static inline void maker_defaults(maker_recipe *r)
     r->kv_heads = r->kv_heads ? r->kv_heads : 2;
     r->head_dim = r->head_dim ? r->head_dim : r->embedding / r->heads;
     r->rope_dim = r->rope_dim ? r->rope_dim : r->head_dim;
+    if (maker_latent(r).rank) {
+        r->kv_heads = 1;
+        r->rope_dim = 16;
+        r->head_dim = maker_latent(r).rank + 16;
+    }
     r->vocab = r->vocab ? r->vocab : 301;
     r->context = r->context ? r->context : 512;
     r->types[0] = r->types[0] ? r->types[0] : 1;
@@ -542,8 +563,16 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
 {
     static const float scale[SPECDEC__FACTS] = {3, 0.2f, 0.7f, 1.25f, 2, 5};
     const specdec__architecture *a = maker_architecture(r);
+    const specdec__latent latent = maker_latent(r);
     int i;
 
+    if (latent.rank) {
+        maker_u32(m, maker_key(r, ".attention.kv_lora_rank"), (uint32_t)latent.rank);
+        if (latent.query_rank)
+            maker_u32(m, maker_key(r, ".attention.q_lora_rank"), (uint32_t)latent.query_rank);
+        maker_u32(m, maker_key(r, ".attention.key_length_mla"), (uint32_t)latent.key_dim);
+        maker_u32(m, maker_key(r, ".attention.value_length_mla"), (uint32_t)latent.value_dim);
+    }
     if (specdec__architecture_trait(a, SPECDEC__WINDOW_KEYS) >= 0)
         maker_u32(m, maker_key(r, ".attention.sliding_window"), (uint32_t)(r->window ? r->window : 24));
     for (i = 0; i < SPECDEC__FACTS; i++)
@@ -723,6 +752,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     const maker_widths s = maker_shape(r, i);
     specdec__mixing mixing = maker_mixing(r);
     specdec__model model;
+    specdec__shape shape;
     char name[80];
     int size[SPECDEC__DIM_COUNT], j, k, f, rows, attends, feeds;
 
@@ -731,11 +761,19 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     mixing.kind = maker_recurs(r, i, &attends, &feeds) ? mixing.kind : SPECDEC__NO_STATE;
     maker_sizes(r, i, size);
     specdec__model_mixing_sizes(&model, &mixing, size);
+    model.latent_attention = maker_latent(r);
+    memset(&shape, 0, sizeof shape);
+    shape.heads = r->heads;
+    shape.key_dim = r->head_dim;
+    shape.rope_dim = r->rope_dim;
+    if (model.latent_attention.rank)
+        specdec__model_latent_sizes(&model, &shape, size);
     for (j = 0; j < SPECDEC__DIM_COUNT; j++)
         size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
                                 j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE));
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
-        const int columns = size[specdec__matrix_table[j].columns], mixed = specdec__matrix_table[j].mixes;
+        const int columns = size[specdec__matrix_table[j].columns], each = specdec__matrix_table[j].each;
+        const int parts = each == SPECDEC__EACH_HEAD ? r->heads : each ? r->experts : 1;
 
         k = 1;
         rows = size[specdec__matrix_table[j].rows];
@@ -749,10 +787,10 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }
-        maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER ? 0 : r->types[*made % type_count] - 1, columns, mixed ? rows * r->experts : rows,
+        maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER ? 0 : r->types[*made % type_count] - 1, columns, rows * parts,
                      (float)specdec__inverse_root(columns), -1);
-        if (mixed)
-            maker_third(m, (uint64_t)r->experts);
+        if (each)
+            maker_third(m, (uint64_t)parts);
         ++*made;
     }
     for (j = 0; j < SPECDEC__VECTORS; j++) {
@@ -801,7 +839,7 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_u32(m, maker_key(&r, ".attention.head_count"), (uint32_t)r.heads);
     maker_u32(m, maker_key(&r, ".attention.head_count_kv"), (uint32_t)r.kv_heads);
     maker_u32(m, maker_key(&r, ".attention.key_length"), (uint32_t)r.head_dim);
-    maker_u32(m, maker_key(&r, ".attention.value_length"), (uint32_t)r.head_dim);
+    maker_u32(m, maker_key(&r, ".attention.value_length"), (uint32_t)(maker_latent(&r).rank ? maker_latent(&r).rank : r.head_dim));
     maker_u32(m, maker_key(&r, ".rope.dimension_count"), (uint32_t)r.rope_dim);
     maker_f32(m, maker_key(&r, maker_epsilon(&r)), 1e-5f);
     maker_f32(m, maker_key(&r, ".rope.freq_base"), 10000.0f);

@@ -16,6 +16,7 @@
 #include "../cache/bytes.h"
 #include "context.h"
 #include "rows.h"
+#include "latent.h"
 
 /* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
 static void specdec__forward_angles(specdec__context *c, int rope, int row)
@@ -129,12 +130,18 @@ static void specdec__forward_store(specdec__context *c, int thread, const specde
     const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
     const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
     specdec__scratch *s = &c->scratch[thread];
+    const float *key = c->keys + (size_t)row * stride + (size_t)(head * size);
+    const float *value = (l->matrix[SPECDEC__V].rows ? c->values : c->keys) + (size_t)row * value_stride +
+                         (size_t)(head * value_size);
 
-    specdec__forward_head(c, l, row, c->keys + (size_t)row * stride + (size_t)(head * size),
-                          l->vector[SPECDEC__K_NORM], s->partner, s->queries);
+    if (c->absorbed) {
+        specdec__forward_latent_row(c, l, row, -1, s->out);
+        key = s->out;
+        value = s->queries + l->shape.rope_dim; /* the rest of the key */
+    }
+    specdec__forward_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
-    memcpy(s->out, (l->matrix[SPECDEC__V].rows ? c->values : c->keys) + (size_t)row * value_stride +
-                       (size_t)(head * value_size), (size_t)value_size * sizeof *s->out);
+    memcpy(s->out, value, (size_t)value_size * sizeof *s->out);
     if (c->model->trait[SPECDEC__NORMED_VALUES])
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
@@ -162,6 +169,10 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
         float *out = c->rotated + ((size_t)row * (size_t)heads + (size_t)i) * (size_t)dim;
         const float *query = c->queries + (size_t)row * stride + (size_t)(i * rows);
 
+        if (c->absorbed) {
+            specdec__forward_latent_row(c, l, row, i, s->out);
+            query = s->out;
+        }
         specdec__forward_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
         if (rows > size)
             memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
@@ -653,18 +664,21 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are. A sink
-   of a head is one more score, of a key without a value. */
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are, or, if
+   it is latent, in columns of heads. A sink of a head is one more score, of a key without a value. */
 static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
     const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
-    float *out = c->h + (size_t)(node - c->first) * stride + (size_t)from * size, *row = sums.row;
+    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
+    const size_t apart = c->absorbed ? (size_t)c->n * column : size;
+    float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
+    float *row = sums.row;
     int i;
 
-    for (i = 0; i < to - from; i++, row += sums.width, out += size) {
+    for (i = 0; i < to - from; i++, row += sums.width, out += apart) {
         const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
 
         c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);

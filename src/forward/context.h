@@ -155,6 +155,10 @@ typedef struct specdec__context {
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
     float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
     float *keys, *values;      /* (most, k), (most, v): until they are stored */
+    /* of latent attention: see >>forward/latent */
+    float *low;                /* (most, rank of queries): what attn_q_b reads, before its norm */
+    float *absorbed;           /* (most, heads * rank) */
+    float *latent_columns;     /* (heads, n, rank or what stays still of a query): columns of the heads' matrices */
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
@@ -322,6 +326,11 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->queries = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->q_width));
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
+    if (m->latent_attention.rank) {
+        c->low = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
+        c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
+                                                                                      m->latent_attention.rank));
+    }
     end = specdec__arena_again(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
@@ -358,6 +367,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
     const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
+    size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
     memset(c, 0, sizeof *c);
@@ -380,6 +390,14 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
+    if (model->latent_attention.rank) {
+        const specdec__latent *latent = &model->latent_attention;
+
+        heads = n * (size_t)model->heads;
+        attended = specdec__max_int(attended, specdec__forward_stride(latent->query_rank));
+        wide = (size_t)specdec__forward_stride(specdec__max_int(latent->rank, latent->key_dim));
+        c->latent_columns = SPECDEC__TAKE(arena, float, heads * wide);
+    }
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
@@ -397,7 +415,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
     specdec__context_halves(c, n, arena);
-    specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
+    if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
+        specdec__columns_take(&c->columns, heads, wide, arena);
+    else
+        specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
     if (specdec__model_mixes(model))
         specdec__context_routes(c, arena);
     if (specdec__kv_types[kv_type].tiles)

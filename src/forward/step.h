@@ -16,6 +16,7 @@
 #include "context.h"
 #include "multiply.h"
 #include "rows.h"
+#include "latent.h"
 #include "attention.h"
 #include "recurrent.h"
 
@@ -82,28 +83,65 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += attention of it. Returns 1 when cancelled. */
-static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+/* Queries, which stand in c->queries and c->absorbed then, and the one key of all heads, before its norm, of latent
+   attention. Returns 1 when cancelled. */
+static int specdec__forward_latent_queries(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const int queries = specdec__forward_stride(layer->shape.heads * latent->key_dim);
+    const int low = specdec__forward_stride(latent->query_rank);
+    specdec__output t[2];
+
+    t[0] = latent->query_rank ? specdec__forward_output(layer, SPECDEC__Q_A, -1, c->low, low)
+                              : specdec__forward_output(layer, SPECDEC__Q, -1, c->queries, queries);
+    t[1] = specdec__forward_output(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
+    if (specdec__forward_project(c, thread, &in, t, 2))
+        return 1;
+    if (latent->query_rank) {
+        in = specdec__forward_input(c->h, c->n, low, NULL);
+        in.from = c->low;
+        in.norm = layer->vector[SPECDEC__LOW_NORM];
+        t[0] = specdec__forward_output(layer, SPECDEC__Q_B, -1, c->queries, queries);
+        if (specdec__forward_project(c, thread, &in, t, 1))
+            return 1;
+    }
+    return specdec__forward_absorb(c, thread, layer);
+}
+
+/* Queries, keys and values of a layer. Returns 1 when cancelled. */
+static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__shape *s = &layer->shape;
-    const int items = c->n * s->kv_heads;
     const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
     specdec__output t[3];
-    int from, end = 0;
 
     if (c->model->trait[SPECDEC__READS_STATES])
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
-
-    if (thread == 0)
-        c->turned.n = c->n * s->heads;
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
                                    specdec__forward_stride(s->kv_heads * s->key_dim));
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
                                    specdec__forward_stride(s->kv_heads * s->value_dim));
-    if (specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1))
+    return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
+}
+
+/* x += attention of it. Returns 1 when cancelled. */
+static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    const specdec__shape *s = &layer->shape;
+    const int items = c->n * s->kv_heads;
+    const int attended = specdec__forward_stride(s->heads * (latent->rank ? latent->value_dim : s->value_dim));
+    specdec__input in;
+    specdec__output t;
+    int from, end = 0;
+
+    if (thread == 0)
+        c->turned.n = c->n * s->heads;
+    if (latent->rank ? specdec__forward_latent_queries(c, thread, layer) : specdec__forward_queries(c, thread, layer))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
@@ -120,11 +158,13 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    if (specdec__forward_attention(c, thread, layer))
+    if (specdec__forward_attention(c, thread, layer) ||
+        (latent->rank &&
+         specdec__forward_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
-    in = specdec__forward_input(c->h, c->n, specdec__forward_stride(s->heads * s->value_dim), NULL);
-    t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, t, 1))
+    in = specdec__forward_input(c->h, c->n, attended, NULL);
+    t = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     if (layer->state >= 0)
         specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);

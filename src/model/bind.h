@@ -42,8 +42,13 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     if (rope.yarn && !still) {
         const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
 
-        m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
-                                               (1 + specdec__product(stretch, rope.shared)));
+        if (rope.sharpened > 0) { /* scores instead, of which each is a product of two */
+            const double factor = 1 + specdec__product(rope.sharpened, specdec__log_double(rope.factor));
+
+            m->query_factor = (float)specdec__product(factor, factor);
+        } else
+            m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
+                                                   (1 + specdec__product(stretch, rope.shared)));
         m->rope_scale[SPECDEC__ROPE_LONG] = m->rope_scale[SPECDEC__ROPE];
         if (m->rope_frequency[SPECDEC__ROPE])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);

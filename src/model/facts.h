@@ -184,6 +184,17 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     return r.result;
 }
 
+/* Reads the sizes of latent attention. */
+static void specdec__model_read_latent(specdec__model_reader *r, specdec__model *m)
+{
+    specdec__latent *latent = &m->latent_attention;
+
+    latent->rank = specdec__model_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
+    latent->query_rank = specdec__model_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
+    latent->key_dim = specdec__model_count(r, ".attention.key_length_mla", 1, 4096, -1);
+    latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
+}
+
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
@@ -203,6 +214,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
         m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
+    if (m->trait[SPECDEC__LATENT])
+        specdec__model_read_latent(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
     m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
@@ -434,6 +447,29 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
     return SPECDEC_OK;
 }
 
+/* Checks the sizes of a layer's attention, which is latent. */
+static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
+                                                  specdec_error *error)
+{
+    const specdec__latent *latent = &m->latent_attention;
+
+    if (s->kv_heads != 1 || s->value_dim != latent->rank || s->key_dim != latent->rank + s->rope_dim)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "%d kv heads of %d keys and %d values do not agree with kv_lora_rank %d", s->kv_heads,
+                             s->key_dim, s->value_dim, latent->rank);
+    if (latent->key_dim <= s->rope_dim)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "key_length_mla %d, of which %d rotate", latent->key_dim,
+                             s->rope_dim);
+    if (latent->rank % 32 || latent->value_dim % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "kv_lora_rank %d and value_length_mla %d, no multiples of 32 and 16", latent->rank,
+                             latent->value_dim);
+    if (s->heads * latent->key_dim > SPECDEC__MAX_DIMENSION || s->heads * latent->value_dim > SPECDEC__MAX_DIMENSION)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", s->heads,
+                             specdec__max_int(latent->key_dim, latent->value_dim));
+    return SPECDEC_OK;
+}
+
 /* Checks the sizes of a layer's attention. */
 static specdec_result specdec__model_check_shape(const specdec__model *m, const specdec__shape *s, specdec_error *error)
 {
@@ -457,7 +493,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "layers that rotate %d and %d dimensions by the same RoPE", m->rope_dim[s->rope],
                              s->rope_dim);
-    return SPECDEC_OK;
+    return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
 }
 
 /* Checks the sizes of all layers, and finds the largest of each. */
@@ -486,6 +522,10 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
         m->k_width = specdec__max_int(m->k_width, s.kv_heads * s.key_dim);
         m->v_width = specdec__max_int(m->v_width, s.kv_heads * s.value_dim);
         m->o_width = specdec__max_int(m->o_width, s.heads * s.value_dim);
+        if (m->latent_attention.rank) {
+            m->q_width = specdec__max_int(m->q_width, s.heads * m->latent_attention.key_dim);
+            m->o_width = specdec__max_int(m->o_width, s.heads * m->latent_attention.value_dim);
+        }
     }
     for (i = 0; i < SPECDEC__ROPES; i++)
         m->rope_dim[i] = m->rope_dim[i] ? m->rope_dim[i] : any;

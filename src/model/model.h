@@ -36,6 +36,7 @@ enum {
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
+    SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
     SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
@@ -52,6 +53,7 @@ enum {
     SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
     SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
                                                                                                   SPECDEC__BOTH */
+    SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -143,6 +145,7 @@ enum {
                                 that sees as many */
     SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
                                 not 0: see specdec__inputs */
+    SPECDEC__LATENT,         /* its attention is latent: see specdec__latent */
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
@@ -165,8 +168,9 @@ typedef struct specdec__architecture {
     specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
-/* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context. */
-enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED };
+/* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context;
+   that YaRN makes scores larger by yarn_log_multiplier, not by cosine and sine. */
+enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
 
 /* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
    every full_attention_interval, or as attention.recurrent_layers says. */
@@ -211,6 +215,8 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_ALSO, SPECDEC__SHARPENED}, {SPECDEC__ROPE_BASE, 10000},
+                   {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
     {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
                  {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
@@ -354,6 +360,14 @@ typedef struct specdec__inputs {
     const float *norm;      /* (width) */
 } specdec__inputs;
 
+/* Sizes of latent attention: see >>forward/latent. Shapes of layers are as the cache sees them: one kv head, whose keys
+   are what rotates and a latent row, and whose values are the latter. */
+typedef struct specdec__latent {
+    int rank;               /* of a latent row; 0: attention is not latent */
+    int query_rank;         /* of the rows that queries are made of; 0: they are made of the layer's input */
+    int key_dim, value_dim; /* of a head, before and after its matrices: a query is what stays still, what rotates */
+} specdec__latent;
+
 typedef struct specdec_model {
     const specdec__architecture *architecture; /* NULL: heads */
     int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
@@ -395,6 +409,8 @@ typedef struct specdec_model {
     const float *output_norm;
     specdec__reads reads;
     specdec__inputs inputs;
+    specdec__latent latent_attention;
+    float query_factor;       /* of all query scales */
     int sharing;              /* layers at the end that read the keys of others */
     const float *ones;        /* (head_dim, padded) weights of norms that have none; NULL: no norm lacks one */
     size_t weight_bytes;      /* bytes of all matrices that a step reads */
@@ -423,6 +439,8 @@ enum {
     SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
     SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
     SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
+    SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
     /* of recurrent layers of one kind, or of several */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
@@ -432,10 +450,12 @@ enum {
     SPECDEC__DIM_COUNT
 };
 
-/* shared: its name in a shared expert. mixes: the tensor holds those of all experts, one behind the other. */
+enum { SPECDEC__ALONE, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
+
+/* shared: its name in a shared expert. each: of what the tensor holds one each, one behind the other. */
 static const struct {
     const char *suffix, *shared;
-    unsigned char rows, columns, mixes;
+    unsigned char rows, columns, each;
 } specdec__matrix_table[SPECDEC__MATRICES] = {
     {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
@@ -444,15 +464,20 @@ static const struct {
     {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E, 0},
     {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E, 0},
     {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF, 0},
-    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, 1},
-    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, 1},
-    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, 1},
+    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, SPECDEC__EACH_EXPERT},
+    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, SPECDEC__EACH_EXPERT},
+    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__EACH_EXPERT},
     {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E, 0},
     {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
     {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
     {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
     {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
     {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
+    {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
+    {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
+    {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
+    {"attn_k_b.weight", NULL, SPECDEC__DIM_RANK, SPECDEC__DIM_STILL, SPECDEC__EACH_HEAD},
+    {"attn_v_b.weight", NULL, SPECDEC__DIM_LATENT_VALUE, SPECDEC__DIM_RANK, SPECDEC__EACH_HEAD},
     {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
     {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
     {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
@@ -516,6 +541,8 @@ static const struct {
     {"pre_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"post_ffw_norm_1.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
+    {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__ALWAYS, 0},
+    {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
@@ -544,6 +571,7 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
     int i;
 
     m->architecture = a;
+    m->query_factor = 1;
     for (i = 1; i < SPECDEC__TRAITS; i++)
         m->trait[i] = specdec__architecture_trait(a, i);
 }

@@ -37,12 +37,29 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
+/* The dimensions of a layer whose attention is latent, where they differ from those of others. */
+static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
+{
+    const specdec__latent *latent = &m->latent_attention;
+
+    size[SPECDEC__DIM_Q] = size[SPECDEC__DIM_Q_ROWS] = latent->query_rank ? 0 : s->heads * latent->key_dim;
+    size[SPECDEC__DIM_K] = size[SPECDEC__DIM_V] = size[SPECDEC__DIM_Q_NORM] = size[SPECDEC__DIM_K_NORM] = 0;
+    size[SPECDEC__DIM_O] = s->heads * latent->value_dim;
+    size[SPECDEC__DIM_LOW] = latent->query_rank;
+    size[SPECDEC__DIM_LOW_Q] = s->heads * latent->key_dim;
+    size[SPECDEC__DIM_LATENT_KEY] = s->key_dim;
+    size[SPECDEC__DIM_RANK] = latent->rank;
+    size[SPECDEC__DIM_STILL] = latent->key_dim - s->rope_dim;
+    size[SPECDEC__DIM_LATENT_VALUE] = latent->value_dim;
+}
+
 /* The dimensions of the tensors of a layer of these sizes. */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     specdec__mixing mixing = m->mixing;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
+    memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
     size[SPECDEC__DIM_E] = m->embedding;
     size[SPECDEC__DIM_Q] = heads * s->key_dim;
     size[SPECDEC__DIM_Q_ROWS] = heads * specdec__model_query_rows(m, s);
@@ -66,6 +83,8 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
+    if (m->latent_attention.rank && heads)
+        specdec__model_latent_sizes(m, s, size);
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
     specdec__model_mixing_sizes(m, &mixing, size);
@@ -133,6 +152,7 @@ typedef struct specdec__rope {
     int yarn;
     float divisor; /* of all frequencies */
     float factor, attention, fast, slow;
+    float sharpened; /* what scores grow by, times the log of the factor, instead of cosine and sine; 0: nothing */
     float shared;  /* of what YaRN's attention factor grows by, the share that is taken back */
 } specdec__rope;
 
@@ -185,6 +205,9 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
     rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
     rope->shared = tempered ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
+    rope->sharpened = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__SHARPENED
+                          ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0)
+                          : 0;
     m->query_growth = tempered ? specdec__model_float(&r, ".attention.temperature_scale", 0) : 0;
     m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
@@ -200,7 +223,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
-        !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
+        !(rope->shared >= 0 && rope->shared <= 1e3f) ||
+        !(rope->sharpened >= 0 && rope->sharpened <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
         !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
         (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");

@@ -16,6 +16,7 @@ SPECDEC__FOR_SIZE
 /* Notes the sizes of a layer, which keys it sees and how it scales queries. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
+    const specdec__latent *latent = &m->latent_attention;
     const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
 
     layer->shape = specdec__model_layer_shape(m, index);
@@ -29,8 +30,10 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
     if (m->trait[SPECDEC__UNSCALED] && !(layer->query_scale > 0))
         layer->query_scale = 1;
     if (!(layer->query_scale > 0))
-        layer->query_scale = (float)specdec__inverse_root(wide ? m->embedding / layer->shape.heads
-                                                               : layer->shape.key_dim);
+        layer->query_scale = (float)specdec__inverse_root(wide          ? m->embedding / layer->shape.heads
+                                                          : latent->rank ? latent->key_dim
+                                                                         : layer->shape.key_dim);
+    layer->query_scale *= m->query_factor;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -365,7 +368,8 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     int i, found;
 
     for (i = 0; i < SPECDEC__MATRICES; i++) {
-        const int parts = specdec__matrix_table[i].mixes ? layer->shape.experts : 1;
+        const int each = specdec__matrix_table[i].each;
+        const int parts = each == SPECDEC__EACH_HEAD ? layer->shape.heads : each ? layer->shape.experts : 1;
         const int rows = specdec__model_rows(0, i, size);
         specdec__matrix *matrix = &layer->matrix[i];
         specdec__holder holder;
@@ -391,7 +395,7 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
             matrix->scale_tiles = matrix->scales ? matrix->run : 0;
             matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
         }
-        specdec__model_count_rows(m, matrix, parts > 1 ? rows * m->chosen : rows);
+        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen : parts));
     }
     return SPECDEC_OK;
 }

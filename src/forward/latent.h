@@ -1,0 +1,107 @@
+/* =====================================================================================================================
+ * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is what
+ *     rotates of it and, behind that, a latent row; the latent row is the value, too.
+ *
+ * With attn_k_b[h] (latent, still) and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
+ *     rotated query . rotated key + still query . attn_k_b[h]^T latent
+ * and what the head gives is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries, attn_v_b to
+ * sums, and the cache holds latent rows alone. Both products have a column for each head and node.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/pool.h"
+#include "../kernel/kernel.h"
+#include "../model/model.h"
+#include "../model/tensors.h"
+#include "context.h"
+#include "multiply.h"
+#include "rows.h"
+
+/* out (n, stride), in each row a part of `size` for each head = the head's matrix times its columns, which are columns
+   [head * n, head * n + n) of c->columns. */
+static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                            float *out, int size, int stride)
+{
+    const specdec__matrix *w = &layer->matrix[matrix];
+    const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
+    const int passes = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    specdec__scratch *scratch = &c->scratch[thread];
+    specdec__output t = {w, NULL, NULL, (size_t)stride};
+    specdec__place places[2], next[2];
+    specdec__walk walk;
+    float *sums[2];
+    int i, pair;
+
+    sums[0] = scratch->sums;
+    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    for (i = 0; i < 2; i++)
+        places[i].matrix = next[i].matrix = w;
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
+        const int column = walk.at / tiles * SPECDEC__COLUMNS, tile = walk.at % tiles, head = tile / own;
+        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->n - column);
+
+        pair = (tile + 1) % own && walk.at + 1 < walk.end ? 2 : 1;
+        places[0].tile = tile;
+        places[1].tile = tile + 1;
+        next[0].tile = specdec__walk_next(&walk, pair) % tiles;
+        next[1].tile = specdec__min_int(next[0].tile + 1, tiles - 1);
+        specdec__forward_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
+        t.out = out + (size_t)head * (size_t)size;
+        for (i = 0; i < pair; i++)
+            specdec__forward_put(c, &t, places[i].tile % own, column, columns, sums[i]);
+    }
+}
+
+/* Columns of heads in c->latent, of so many values, times the matrix of each head. Returns 1 when cancelled. */
+static int specdec__forward_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix, float *out,
+                                  int size, int stride)
+{
+    specdec__input in;
+
+    memset(&in, 0, sizeof in);
+    in.values = c->latent_columns;
+    in.n = layer->shape.heads * c->n;
+    in.stride = specdec__forward_stride(layer->matrix[matrix].columns);
+    specdec__forward_quantise(c, thread, &in);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_multiply_heads(c, thread, layer, matrix, out, size, stride);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* c->absorbed = attn_k_b of each head times what stays still of its query. Returns 1 when cancelled. */
+static int specdec__forward_absorb(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    const int heads = layer->shape.heads, still = latent->key_dim - layer->shape.rope_dim;
+    const size_t stride = (size_t)specdec__forward_stride(heads * latent->key_dim);
+    int i, head;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
+        for (head = 0; head < heads; head++)
+            memcpy(c->latent_columns + (size_t)(head * c->n + i) * (size_t)specdec__forward_stride(still),
+                   c->queries + (size_t)i * stride + (size_t)(head * latent->key_dim), (size_t)still * sizeof(float));
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    return specdec__forward_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
+                                  specdec__forward_stride(heads * latent->rank));
+}
+
+/* The rows of a node that a query of a head, or, with head -1, its key, is made of: what rotates, then the rest. */
+static void specdec__forward_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
+                                        float *out)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    const int rank = latent->rank, turns = l->shape.rope_dim, heads = l->shape.heads;
+    const float *query = c->queries + (size_t)row * (size_t)specdec__forward_stride(heads * latent->key_dim) +
+                         (size_t)((head + 1) * latent->key_dim - turns);
+    const float *key = c->keys + (size_t)row * (size_t)specdec__forward_stride(rank + turns);
+
+    memcpy(out, head < 0 ? key + rank : query, (size_t)turns * sizeof *out);
+    if (head < 0)
+        c->kernels->norm(key, l->vector[SPECDEC__LATENT_NORM], c->model->epsilon, rank, 0, rank, out + turns);
+    else
+        memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
+                                (size_t)(head * rank), (size_t)rank * sizeof *out);
+}
