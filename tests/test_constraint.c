@@ -265,7 +265,7 @@ static void test_hostile(void)
     memset(text, '[', 100000);
     CHECK(!compile(SCHEMA, text, 0, &error));
     for (i = 0, text[0] = 0; i < 2000; i++)
-        snprintf(text + strlen(text), 60, "%s ::= r%zu | \"x\" r%zu\n", i ? "" : "root", i + 1, i + 1), i = i;
+        snprintf(text + strlen(text), 60, "%s ::= r%zu | \"x\" r%zu\n", i ? "" : "root", i + 1, i + 1);
     CHECK(!compile(GBNF, text, 0, &error));
     {
         char *at = text + snprintf(text, 40, "root ::= r0\n");

@@ -46,6 +46,11 @@ check "no white space at ends of lines" $?
 ! awk 'length > 120 { print FILENAME ":" FNR; found = 1 } END { exit !found }' src/*.h src/*/*.h
 check "no line is longer than 120 columns" $?
 
+! awk '/^SPECDEC__FOR_SIZE/ { open++ } /^SPECDEC__FOR_SPEED/ { open-- }
+    FNR == 1 { if (open) { print last ": what is compiled for size does not end"; found = 1 } open = 0 } { last = FILENAME }
+    END { exit !(found || open) }' src/*/*.h
+check "what a part has compiled for size ends in the part" $?
+
 if [ "${PARTS-}" = alone ]; then
     alone() # PART COMPILER: a part that is compiled by itself, in the background
     {

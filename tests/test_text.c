@@ -706,11 +706,11 @@ static void test_marks(void)
     static const char *const ends[] = {
         "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>",
         "<end_of_utterance>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[", "<turn|>", "<|tool_response>",
-        "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+        "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", ("<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"),
         "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
         "<reponame>", "<|file_sep|>"};
     static const char *const others[] = {"<|EOT|>", "<|eot|>", "< EOT >", "<seed:eos>", "EOS", "[eos]", "<eos", "<|users|>",
-                                         "<|fim_prefix|>", "<|channel|>", "<s>x", "<\xef\xbd\x9c" "Users\xef\xbd\x9c>"};
+                                         "<|fim_prefix|>", "<|channel|>", "<s>x", ("<\xef\xbd\x9c" "Users\xef\xbd\x9c>")};
     static const char *const harmony[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
     static const char *const open_solar[] = {"<|end|>", "<|flush|>", "<|calls|>"};
     static const char *const half[] = {"<|end|>", "<|return|>", "<|flush|>"};

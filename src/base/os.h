@@ -105,8 +105,13 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 /* Seconds since 1970, in UTC, for dates that are written; 0 where there is no clock. */
 static SPECDEC__UNUSED int64_t specdec__os_date(void)
 {
-#ifdef SPECDEC_NO_CLOCK
+#if defined(SPECDEC_NO_CLOCK)
     return 0;
+#elif defined(_WIN32)
+    FILETIME since; /* of 100 ns since 1601 */
+
+    GetSystemTimeAsFileTime(&since);
+    return (int64_t)(((uint64_t)since.dwHighDateTime << 32 | since.dwLowDateTime) / 10000000u) - INT64_C(11644473600);
 #else
     return (int64_t)time(NULL);
 #endif

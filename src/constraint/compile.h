@@ -126,7 +126,7 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
     specdec__schema *s = NULL;
 
     if (specdec__build_begin(b, memory, bytes)) {
-        switch (source->kind) {
+        switch ((int)source->kind) {
         case SPECDEC_CONSTRAINT_GBNF: specdec__gbnf_build(b, text, size); break;
         case SPECDEC_CONSTRAINT_REGEX: specdec__compile_regex(b, text, size); break;
         case SPECDEC_CONSTRAINT_CHOICES: specdec__compile_choices(b, source->choices, source->choice_count); break;

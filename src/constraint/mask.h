@@ -32,7 +32,7 @@ typedef struct specdec__mask_walk {
     specdec__stack_node fresh[SPECDEC__MASK_FRESH];
     specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
     uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the way down */
-    unsigned char live[SPECDEC__STACK_NODES + SPECDEC__MASK_FRESH];
+    unsigned char live[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_FRESH];
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
@@ -167,7 +167,9 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
             if (!threads->node || !specdec__vertex_over(m->words + edge[1])) {
                 m->out->state = edge[1];
                 m->out->node = threads->node;
-                return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
+                return level->from + level->count + 1u <= (unsigned)SPECDEC__MASK_THREADS - (unsigned)SPECDEC__THREADS
+                           ? 1
+                           : UINT32_MAX;
             }
         }
     }

@@ -253,7 +253,7 @@ static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_
     uint32_t i, k, digit, scale;
 
     memset(border, 0, sizeof border);
-    border['-'] = border['-' + 1] = border['.' + 1] = border['9' + 1] = 1;
+    border[(int)'-'] = border['-' + 1] = border['.' + 1] = border['9' + 1] = 1;
     for (i = '0'; i <= '9'; i++)
         border[i] = 1;
     specdec__dfa_begin(b, d);
@@ -265,7 +265,7 @@ static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_
         return 0;
     memset(d->label.data, 0, (size_t)states * 4);
     memset(d->next.data, 0, (size_t)states * d->classes * 4);
-#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->of[byte]]
+#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->of[(int)(byte)]]
     SPECDEC__NEXT(1, '-') = 2;
     for (digit = 0; digit < 10; digit++)
         SPECDEC__NEXT(1, '0' + digit) = SPECDEC__NEXT(2, '0' + digit) = digit ? 4 + digit % unit : 3;

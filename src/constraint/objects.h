@@ -265,7 +265,7 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
         const specdec__fact fact = specdec__schema_at(&s->facts, f);
         uint32_t before = count, other;
 
-        if (count > SPECDEC__TERMS - SPECDEC__SCHEMA_PATTERNS - 2) {
+        if (count > (int)SPECDEC__TERMS - (int)SPECDEC__SCHEMA_PATTERNS - 2) {
             specdec__schema_fail(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             break;
         }

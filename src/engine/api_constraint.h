@@ -24,7 +24,7 @@ static specdec_result specdec__constraint_check(const specdec_constraint_source 
     int i;
 
     *size = 0;
-    if (source->kind < 0 || source->kind >= SPECDEC_CONSTRAINT_KINDS)
+    if ((unsigned)source->kind >= SPECDEC_CONSTRAINT_KINDS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no constraint of kind %d", (int)source->kind);
     if (source->kind == SPECDEC_CONSTRAINT_CHOICES) {
         if (!source->choices || source->choice_count < 1)

@@ -187,3 +187,5 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, 
     }
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED

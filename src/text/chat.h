@@ -299,7 +299,7 @@ static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const 
     if (begun)
         return SPECDEC_TOKENIZE_SPECIAL;
     if (specdec__chat_begins(text, specdec__chat_token(v, v->bos)) && !(out->plain[0] & 1))
-        return SPECDEC_TOKENIZE_SPECIAL | SPECDEC__TOKENIZE_BARE;
+        return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_BARE;
     return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
 }
 

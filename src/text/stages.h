@@ -333,13 +333,13 @@ static size_t specdec__text_piece(const specdec__text_stage *stage, const unsign
 static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
-    int i, exact, far = 0, cased = 0;
+    int i, exact, reaches = 0, cased = 0;
 
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
             end = specdec__text_piece(stages + i, text, end, &exact);
-            far |= stages[i].kind == SPECDEC__STAGE_FAR;
+            reaches |= stages[i].kind == SPECDEC__STAGE_FAR;
             cased |= stages[i].kind == SPECDEC__STAGE_CASED;
         }
         if (limit == length || exact)
@@ -347,7 +347,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
         for (at = end; at + 4 <= limit;) {
             const specdec__text_character c = specdec__text_character_at(text, limit, at);
 
-            if (c.kind != SPECDEC__TEXT_SPACE && !(far && c.kind == SPECDEC__TEXT_NUMBER) &&
+            if (c.kind != SPECDEC__TEXT_SPACE && !(reaches && c.kind == SPECDEC__TEXT_NUMBER) &&
                 !(cased && c.facts & SPECDEC__TEXT_HEAD))
                 return end;
             at += (size_t)c.size;

@@ -170,8 +170,12 @@ static int specdec__template_tests_true(specdec__template *t, int which, const s
                specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED);
     case SPECDEC__TEMPLATE_IS_DIVISIBLE:
         if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
-            !other->of.integer || other->of.integer == -1)
-            return !specdec__template_truth(other) ? (specdec__template_refuse(t, "it divides by nothing"), 0) : 1;
+            !other->of.integer || other->of.integer == -1) {
+            if (specdec__template_truth(other))
+                return 1;
+            specdec__template_refuse(t, "it divides by nothing");
+            return 0;
+        }
         return value->of.integer % other->of.integer == 0;
     case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
         return specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED) ==

@@ -622,8 +622,10 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
 static void specdec__template_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->codes;
-    const int32_t end = (specdec__template_target(t, 1), (int32_t)t->codes);
+    int32_t end;
 
+    specdec__template_target(t, 1);
+    end = (int32_t)t->codes;
     if (specdec__template_accept(t, '=')) {
         specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
         specdec__template_exchange(t, begin, end);

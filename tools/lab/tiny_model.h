@@ -106,10 +106,10 @@ static unsigned char *tiny_model_make(int tokens, int context, size_t *size)
         tiny_text(m, matrices[i]);
         tiny_u32(m, 2);
         tiny_u64(m, TINY_WIDTH);
-        tiny_u64(m, i ? TINY_WIDTH : (uint64_t)tokens);
+        tiny_u64(m, (uint64_t)(i ? (int)TINY_WIDTH : tokens));
         tiny_u32(m, 0);
         tiny_u64(m, at);
-        at += 4 * TINY_WIDTH * (i ? TINY_WIDTH : (uint64_t)tokens);
+        at += 4 * TINY_WIDTH * (uint64_t)(i ? (int)TINY_WIDTH : tokens);
     }
     for (i = 0; i < (int)(sizeof vectors / sizeof *vectors); i++, at += 4 * TINY_WIDTH) {
         tiny_text(m, vectors[i]);
