@@ -2155,8 +2155,13 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 /* Seconds since 1970, in UTC, for dates that are written; 0 where there is no clock. */
 static SPECDEC__UNUSED int64_t specdec__os_date(void)
 {
-#ifdef SPECDEC_NO_CLOCK
+#if defined(SPECDEC_NO_CLOCK)
     return 0;
+#elif defined(_WIN32)
+    FILETIME since; /* of 100 ns since 1601 */
+
+    GetSystemTimeAsFileTime(&since);
+    return (int64_t)(((uint64_t)since.dwHighDateTime << 32 | since.dwLowDateTime) / 10000000u) - INT64_C(11644473600);
 #else
     return (int64_t)time(NULL);
 #endif
@@ -16529,13 +16534,13 @@ static size_t specdec__text_piece(const specdec__text_stage *stage, const unsign
 static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
-    int i, exact, far = 0, cased = 0;
+    int i, exact, reaches = 0, cased = 0;
 
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
             end = specdec__text_piece(stages + i, text, end, &exact);
-            far |= stages[i].kind == SPECDEC__STAGE_FAR;
+            reaches |= stages[i].kind == SPECDEC__STAGE_FAR;
             cased |= stages[i].kind == SPECDEC__STAGE_CASED;
         }
         if (limit == length || exact)
@@ -16543,7 +16548,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
         for (at = end; at + 4 <= limit;) {
             const specdec__text_character c = specdec__text_character_at(text, limit, at);
 
-            if (c.kind != SPECDEC__TEXT_SPACE && !(far && c.kind == SPECDEC__TEXT_NUMBER) &&
+            if (c.kind != SPECDEC__TEXT_SPACE && !(reaches && c.kind == SPECDEC__TEXT_NUMBER) &&
                 !(cased && c.facts & SPECDEC__TEXT_HEAD))
                 return end;
             at += (size_t)c.size;
@@ -20250,8 +20255,12 @@ static int specdec__template_tests_true(specdec__template *t, int which, const s
                specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED);
     case SPECDEC__TEMPLATE_IS_DIVISIBLE:
         if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
-            !other->of.integer || other->of.integer == -1)
-            return !specdec__template_truth(other) ? (specdec__template_refuse(t, "it divides by nothing"), 0) : 1;
+            !other->of.integer || other->of.integer == -1) {
+            if (specdec__template_truth(other))
+                return 1;
+            specdec__template_refuse(t, "it divides by nothing");
+            return 0;
+        }
         return value->of.integer % other->of.integer == 0;
     case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
         return specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED) ==
@@ -22166,8 +22175,10 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
 static void specdec__template_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->codes;
-    const int32_t end = (specdec__template_target(t, 1), (int32_t)t->codes);
+    int32_t end;
 
+    specdec__template_target(t, 1);
+    end = (int32_t)t->codes;
     if (specdec__template_accept(t, '=')) {
         specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
         specdec__template_exchange(t, begin, end);
@@ -24008,7 +24019,7 @@ static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const 
     if (begun)
         return SPECDEC_TOKENIZE_SPECIAL;
     if (specdec__chat_begins(text, specdec__chat_token(v, v->bos)) && !(out->plain[0] & 1))
-        return SPECDEC_TOKENIZE_SPECIAL | SPECDEC__TOKENIZE_BARE;
+        return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_BARE;
     return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
 }
 
@@ -27628,7 +27639,7 @@ static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_
     uint32_t i, k, digit, scale;
 
     memset(border, 0, sizeof border);
-    border['-'] = border['-' + 1] = border['.' + 1] = border['9' + 1] = 1;
+    border[(int)'-'] = border['-' + 1] = border['.' + 1] = border['9' + 1] = 1;
     for (i = '0'; i <= '9'; i++)
         border[i] = 1;
     specdec__dfa_begin(b, d);
@@ -27640,7 +27651,7 @@ static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_
         return 0;
     memset(d->label.data, 0, (size_t)states * 4);
     memset(d->next.data, 0, (size_t)states * d->classes * 4);
-#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->of[byte]]
+#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->of[(int)(byte)]]
     SPECDEC__NEXT(1, '-') = 2;
     for (digit = 0; digit < 10; digit++)
         SPECDEC__NEXT(1, '0' + digit) = SPECDEC__NEXT(2, '0' + digit) = digit ? 4 + digit % unit : 3;
@@ -29488,7 +29499,7 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
         const specdec__fact fact = specdec__schema_at(&s->facts, f);
         uint32_t before = count, other;
 
-        if (count > SPECDEC__TERMS - SPECDEC__SCHEMA_PATTERNS - 2) {
+        if (count > (int)SPECDEC__TERMS - (int)SPECDEC__SCHEMA_PATTERNS - 2) {
             specdec__schema_fail(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             break;
         }
@@ -30138,7 +30149,7 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
     specdec__schema *s = NULL;
 
     if (specdec__build_begin(b, memory, bytes)) {
-        switch (source->kind) {
+        switch ((int)source->kind) {
         case SPECDEC_CONSTRAINT_GBNF: specdec__gbnf_build(b, text, size); break;
         case SPECDEC_CONSTRAINT_REGEX: specdec__compile_regex(b, text, size); break;
         case SPECDEC_CONSTRAINT_CHOICES: specdec__compile_choices(b, source->choices, source->choice_count); break;
@@ -30501,7 +30512,7 @@ typedef struct specdec__mask_walk {
     specdec__stack_node fresh[SPECDEC__MASK_FRESH];
     specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
     uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the way down */
-    unsigned char live[SPECDEC__STACK_NODES + SPECDEC__MASK_FRESH];
+    unsigned char live[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_FRESH];
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
@@ -30636,7 +30647,9 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
             if (!threads->node || !specdec__vertex_over(m->words + edge[1])) {
                 m->out->state = edge[1];
                 m->out->node = threads->node;
-                return level->from + level->count + 1u <= SPECDEC__MASK_THREADS - SPECDEC__THREADS ? 1 : UINT32_MAX;
+                return level->from + level->count + 1u <= (unsigned)SPECDEC__MASK_THREADS - (unsigned)SPECDEC__THREADS
+                           ? 1
+                           : UINT32_MAX;
             }
         }
     }
@@ -31810,6 +31823,8 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, 
     }
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>model/facts: the numbers of a model, read from its keys and checked.
@@ -51470,7 +51485,7 @@ static specdec_result specdec__constraint_check(const specdec_constraint_source 
     int i;
 
     *size = 0;
-    if (source->kind < 0 || source->kind >= SPECDEC_CONSTRAINT_KINDS)
+    if ((unsigned)source->kind >= SPECDEC_CONSTRAINT_KINDS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no constraint of kind %d", (int)source->kind);
     if (source->kind == SPECDEC_CONSTRAINT_CHOICES) {
         if (!source->choices || source->choice_count < 1)
