@@ -773,7 +773,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
                                 j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE));
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
         const int columns = size[specdec__matrix_table[j].columns], each = specdec__matrix_table[j].each;
-        const int parts = each == SPECDEC__EACH_HEAD ? r->heads : each ? r->experts : 1;
+        const int pieces = each == SPECDEC__EACH_HEAD ? r->heads : each ? r->experts : 1;
 
         k = 1;
         rows = size[specdec__matrix_table[j].rows];
@@ -787,10 +787,10 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }
-        maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER ? 0 : r->types[*made % type_count] - 1, columns, rows * parts,
+        maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER ? 0 : r->types[*made % type_count] - 1, columns, rows * pieces,
                      (float)specdec__inverse_root(columns), -1);
         if (each)
-            maker_third(m, (uint64_t)parts);
+            maker_third(m, (uint64_t)pieces);
         ++*made;
     }
     for (j = 0; j < SPECDEC__VECTORS; j++) {

@@ -590,8 +590,8 @@ static void test_shapes(void)
 static void test_varied(void)
 {
     static const struct { const char *architecture; int layers, kv_heads, head_dim, shared, inputs, window, experts; } varied[] = {
-        {"llama", 3, 2, 16, 0, 0, 0},   {"gemma3", 7, 2, 32, 0, 0, 24},   {"gemma4", 8, 2, 32, 0, 0, 65},
-        {"gemma4", 12, 4, 16, 5, 32, 24}, {"gemma4", 7, 1, 80, 1, 64, 300}, {"qwen3", 4, 4, 24, 0, 0, 0},
+        {"llama", 3, 2, 16, 0, 0, 0, 0},   {"gemma3", 7, 2, 32, 0, 0, 24, 0},   {"gemma4", 8, 2, 32, 0, 0, 65, 0},
+        {"gemma4", 12, 4, 16, 5, 32, 24, 0}, {"gemma4", 7, 1, 80, 1, 64, 300, 0}, {"qwen3", 4, 4, 24, 0, 0, 0, 0},
         {"gemma4", 6, 2, 32, 0, 0, 24, 5}};
     char name[64];
     size_t i;
