@@ -727,7 +727,7 @@ typedef enum specdec_tool_choice {
 typedef struct specdec_chat_input {
     const specdec_chat_message *messages; /* (count) */
     int count;
-    specdec_text tools;     /* a JSON array: [{"type": "function", "function": {"name", "description", "parameters"}}] */
+    specdec_text tools;     /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
     specdec_tool_choice tool_choice;
     specdec_text tool;      /* the name of the one that must be called */
     specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
