@@ -318,16 +318,16 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *tokens, int count)
+/* Can these tokens be appended to the first `keep` ones? */
+static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
 
-    if (count < 0 || (count && !tokens) || (!count && !t->handed_out))
+    if (count < 0 || (count && !tokens) || (!count && !keep))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= t->context - t->handed_out)
+    if (count >= t->context - keep)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
-                             count, specdec__max_int(t->context - t->handed_out - 1, 0));
+                             count, specdec__max_int(t->context - keep - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
