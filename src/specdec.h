@@ -98,7 +98,8 @@
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop
-         template template_write template_method template_filter template_token template_parse template_run chat answer
+         template template_write template_method template_filter template_token template_parse template_run chat
+         conversation answer
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent attention recurrent step
@@ -170,6 +171,7 @@
 #include "text/template_parse.h"
 #include "text/template_run.h"
 #include "text/chat.h"
+#include "text/conversation.h"
 #include "text/answer.h"
 #include "constraint/automaton.h"
 #include "constraint/build.h"
