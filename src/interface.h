@@ -616,7 +616,7 @@ typedef enum specdec_tool_choice {
 typedef struct specdec_chat_input {
     const specdec_chat_message *messages; /* (count) */
     int count;
-    specdec_text tools;     /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
+    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
     specdec_tool_choice tool_choice;
     specdec_text tool;      /* the name of the one that must be called */
     specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
@@ -654,13 +654,16 @@ SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part
 /* The same without a step, as specdec_take. PENDING: nothing is ready. */
 SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
 
-/* Takes an answer apart without an engine. Read nothing in it. */
+/* Takes an answer apart without an engine. Its members are its own. */
 typedef struct specdec_splitter {
     const void *calls, *thoughts; /* rows of the tables of marks */
     const char *input;            /* (length) what was pushed and not looked at yet */
     size_t length;
-    int state, depth, call, flags, held, name, out;
-    char bytes[320];
+    uint32_t stack;
+    int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int numbers[12], ends[12];
+    unsigned char kinds[12];
+    char hold[96], note[160], bytes[1200];
 } specdec_splitter;
 
 /* Begins an answer. calls, thoughts: names of the marks that the model writes, as in specdec_model_info; NULL: none.

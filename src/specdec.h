@@ -97,9 +97,9 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer
          template template_write template_method template_filter template_token template_parse template_run chat
-         conversation answer
+         conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent attention recurrent step
@@ -163,6 +163,7 @@
 #include "text/tokenize.h"
 #include "text/decode.h"
 #include "text/stop.h"
+#include "text/answer.h"
 #include "text/template.h"
 #include "text/template_write.h"
 #include "text/template_method.h"
@@ -172,7 +173,6 @@
 #include "text/template_run.h"
 #include "text/chat.h"
 #include "text/conversation.h"
-#include "text/answer.h"
 #include "constraint/automaton.h"
 #include "constraint/build.h"
 #include "constraint/expression.h"

@@ -312,7 +312,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     int i;
 
     for (i = t->answer_from; i < t->handed_out; i++, known += more)
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
     return known < back ? 0 : known - back;
@@ -367,7 +367,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_ended(t, i))
             break; /* by settings that came later */
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
@@ -539,7 +539,8 @@ static specdec_result specdec__call_prompt_special(specdec *t, const char *text,
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, specdec__whole_head(t), text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+    return result ? result
+                  : specdec__prompt_text(t, specdec__whole_head(t), text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
@@ -590,8 +591,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
-            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
-                                      NULL);
+            specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
             memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
             if (all + more + (size_t)stream.held_count <= sure)
                 continue;
@@ -619,7 +619,8 @@ static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
     if (!t->stop.stopped || !t->stop.cut)
         return SPECDEC_OK;
     head->keep = specdec__cut_at(t, t->stop.cut, &part);
-    after_special = head->keep && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
+    after_special = head->keep &&
+                    specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
                                t->tokens + t->count, (size_t)(t->context - head->keep), &count, t->engine->scratch,
                                t->engine->scratch_bytes, &t->error);
@@ -735,8 +736,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         }
         if (result)
             return result;
-        result = specdec__text_stream_push(&t->stream, &t->model->vocab, t->tokens[t->handed_out], t->token_text,
-                                           t->text_room, &more, &t->error);
+        result = specdec__stream_decode(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
         if (result)
             return result;
         t->handed_out++;

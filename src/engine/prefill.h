@@ -154,8 +154,8 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last is
-   to be run again, for its logits. */
+/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
+   is to be run again, for its logits. */
 static void specdec__engine_cut(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
@@ -172,7 +172,8 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
 
 /* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
    behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
-   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall go. */
+   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
+   go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {

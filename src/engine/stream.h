@@ -8,6 +8,7 @@
 #include "../text/vocabulary.h"
 #include "../text/decode.h"
 #include "../text/stop.h"
+#include "../text/answer.h"
 #include "../model/model.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
@@ -44,6 +45,8 @@ struct specdec {
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
     size_t text_room;
+    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
+    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
@@ -61,6 +64,7 @@ struct specdec {
 
     /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
     specdec_error error;
+    specdec_splitter splitter;   /* with parts: of the answer */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
@@ -101,7 +105,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec__merged merged;
     specdec__view view;
     int32_t *text, *ends, *places;
-    unsigned char *stop_bytes, *token_text, *piece;
+    unsigned char *stop_bytes, *token_text, *piece, *parts;
     float *logprobs;
 
     specdec__context_view(target, &view, room, 0, arena);
@@ -111,6 +115,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
@@ -130,6 +135,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->text_room = text_room;
     t->token_text = token_text;
     t->piece = piece;
+    t->part_bytes = parts;
     t->merged = merged;
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
@@ -262,6 +268,7 @@ static void specdec__stream_answer(specdec *t)
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
+    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -278,6 +285,20 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+}
+
+/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
+   say so, and where the splitter of parts looks for them. */
+static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
+                                             size_t *more, specdec_error *error)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int mark = t->parts && !t->settings.show_special &&
+                     specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                     specdec__answer_shows(&t->splitter, specdec__vocab_text(v, (uint32_t)token));
+
+    stream->show_special = t->settings.show_special || mark;
+    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Turns count items of `size` bytes around. */

@@ -9,6 +9,7 @@
 #include "template.h"
 #include "template_method.h"
 #include "template_run.h"
+#include "answer.h"
 #include "chat.h"
 
 SPECDEC__FOR_SIZE
@@ -286,8 +287,8 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
     }
     if (!specdec__conversation_is_json(input->tools, SPECDEC__JSON_ARRAY) ||
         !specdec__conversation_is_json(input->arguments, SPECDEC__JSON_OBJECT))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tools are no JSON array, or the template's arguments no JSON "
-                             "object");
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "tools are no JSON array, or the template's arguments no JSON object");
     if (all > most)
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", all, most);
@@ -303,12 +304,12 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
 enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
 
 /* Members of a dict that is being made. */
-typedef struct specdec__members {
+typedef struct specdec__dict {
     specdec__template_value *items;
     size_t count;
-} specdec__members;
+} specdec__dict;
 
-static void specdec__members_add(specdec__members *m, const char *name, specdec__template_value value)
+static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
 {
     if (!m->items)
         return;
@@ -345,7 +346,7 @@ static specdec__template_value specdec__conversation_calls(specdec__template *t,
                                                            int way)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
-    specdec__members call, function;
+    specdec__dict call, function;
     int i;
 
     for (i = 0; list && i < message->call_count && !t->failed; i++) {
@@ -356,11 +357,11 @@ static specdec__template_value specdec__conversation_calls(specdec__template *t,
         call.items = specdec__template_new_list(t, 6);
         function.items = specdec__template_new_list(t, 4);
         if (of->id.bytes)
-            specdec__members_add(&call, "id", specdec__conversation_text(t, of->id));
-        specdec__members_add(&call, "type", specdec__template_string("function"));
-        specdec__members_add(&function, "name", specdec__conversation_text(t, of->name));
-        specdec__members_add(&function, "arguments", specdec__conversation_arguments(t, of->arguments, way));
-        specdec__members_add(&call, "function", specdec__template_of(SPECDEC__TEMPLATE_DICT, function.items,
+            specdec__dict_add(&call, "id", specdec__conversation_text(t, of->id));
+        specdec__dict_add(&call, "type", specdec__template_string("function"));
+        specdec__dict_add(&function, "name", specdec__conversation_text(t, of->name));
+        specdec__dict_add(&function, "arguments", specdec__conversation_arguments(t, of->arguments, way));
+        specdec__dict_add(&call, "function", specdec__template_of(SPECDEC__TEMPLATE_DICT, function.items,
                                                                      function.count));
         list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, call.items, call.count);
     }
@@ -372,23 +373,23 @@ static specdec__template_value specdec__conversation_message(specdec__template *
                                                              int way)
 {
     const char *known = specdec__template_role(message->role, strlen(message->role));
-    specdec__members m;
+    specdec__dict m;
 
     memset(&m, 0, sizeof m);
     m.items = specdec__template_new_list(t, 12);
-    specdec__members_add(&m, "role", known ? specdec__template_string(known)
+    specdec__dict_add(&m, "role", known ? specdec__template_string(known)
                                            : specdec__template_marked(t, message->role, strlen(message->role)));
-    specdec__members_add(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
+    specdec__dict_add(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
                                             ? specdec__conversation_text(t, message->content)
                                             : specdec__template_none());
     if (message->thoughts.bytes)
-        specdec__members_add(&m, "reasoning_content", specdec__conversation_text(t, message->thoughts));
+        specdec__dict_add(&m, "reasoning_content", specdec__conversation_text(t, message->thoughts));
     if (message->call_count)
-        specdec__members_add(&m, "tool_calls", specdec__conversation_calls(t, message, way));
+        specdec__dict_add(&m, "tool_calls", specdec__conversation_calls(t, message, way));
     if (message->call_id.bytes)
-        specdec__members_add(&m, "tool_call_id", specdec__conversation_text(t, message->call_id));
+        specdec__dict_add(&m, "tool_call_id", specdec__conversation_text(t, message->call_id));
     if (message->name.bytes)
-        specdec__members_add(&m, "name", specdec__conversation_text(t, message->name));
+        specdec__dict_add(&m, "name", specdec__conversation_text(t, message->name));
     return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
@@ -485,10 +486,148 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
 }
 
+/* ---- Which marks a template's models write. */
+
+/* What a known call is: how much of what a template has written is it, and its parts without white space. */
+static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
+                  specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
+
+/* The place behind the last occurrence of a word; 0: there is none. */
+static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
+{
+    const size_t size = strlen(word);
+    size_t at = text.size >= size ? text.size - size + 1 : 0;
+
+    while (at-- > 0)
+        if (memcmp(text.data + at, word, size) == 0)
+            return at + size;
+    return 0;
+}
+
+/* Do the parts that a splitter with this row makes of a text give the known call, once? */
+static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
+{
+    const char *want = specdec__conversation_call_arguments;
+    size_t named = 0, matched = 0, i;
+    int good = 1, whole = 0;
+    specdec_splitter s;
+    specdec_part part;
+
+    if (row->flags & SPECDEC__CALLS_BARE) {
+        const size_t at = specdec__conversation_behind(specdec__template_bytes(text, size), "{\"name\":");
+
+        if (!at)
+            return 0;
+        text += at - 8;
+        size -= at - 8;
+    }
+    if (row->section && !specdec__conversation_behind(specdec__template_bytes(text, size), row->section))
+        return 0;
+    specdec__answer_begin(&s, row, NULL, 0);
+    specdec__answer_push(&s, text, size);
+    while (good && specdec__answer_next(&s, &part)) {
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_NAME; i++, named++)
+            good = good && named < sizeof specdec__conversation_name - 1 &&
+                   part.text.bytes[i] == specdec__conversation_name[named];
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_ARGUMENTS; i++)
+            if (part.text.bytes[i] != ' ')
+                good = good && want[matched] && part.text.bytes[i] == want[matched++];
+        whole += part.kind == SPECDEC_PART_END;
+        good = good && (part.call <= 0);
+    }
+    return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
+}
+
+/* Does a text name a mark? A missing one is not named. */
+static int specdec__conversation_names(specdec__bytes text, const char *mark)
+{
+    return mark && specdec__conversation_behind(text, mark) > 0;
+}
+
+/* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
+static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    size_t k;
+    uint32_t id;
+
+    for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
+        if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
+            specdec__conversation_names(text, specdec__call_table[k].mark))
+            return &specdec__call_table[k];
+    for (id = 0; id < v->count; id++) {
+        const specdec__bytes token = specdec__cursor_string(&c);
+
+        for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
+            if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
+                 specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
+                specdec__bytes_are(token, specdec__call_table[k].mark))
+                return &specdec__call_table[k];
+    }
+    return NULL;
+}
+
+/* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
+   stays in w->found. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
+                                                                             specdec__bytes text,
+                                                                             const specdec__vocab *v)
+{
+    static const char tools[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
+        "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", "
+        "\"description\": \"City.\"}, \"days\": {\"type\": \"integer\", \"description\": \"Days.\"}}, "
+        "\"required\": [\"city\"]}}}]";
+    specdec__chat *const chat = &w->found->chat;
+    specdec_chat_message messages[2];
+    specdec_tool_call call;
+    specdec_chat_input input;
+    specdec__bytes written;
+    size_t i, from;
+    int way, writes = 0;
+
+    memset(messages, 0, sizeof messages);
+    memset(&call, 0, sizeof call);
+    memset(&input, 0, sizeof input);
+    messages[0].role = "user";
+    messages[0].content.bytes = specdec__conversation_question;
+    messages[0].content.length = SPECDEC_WHOLE_STRING;
+    messages[1].role = "assistant";
+    messages[1].calls = &call;
+    messages[1].call_count = 1;
+    call.id.bytes = "call00001";
+    call.name.bytes = specdec__conversation_name;
+    call.arguments.bytes = specdec__conversation_call_arguments;
+    call.id.length = call.name.length = call.arguments.length = SPECDEC_WHOLE_STRING;
+    input.messages = messages;
+    input.count = 2;
+    input.tools.bytes = tools;
+    input.tools.length = sizeof tools - 1;
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
+        specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        w->run.now = 0;
+        specdec__chat_give(&w->run, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 0);
+        specdec__conversation_give(&w->run, &input, 2, way);
+        specdec__template_render(&w->run);
+        written = specdec__template_bytes(w->output, w->run.written);
+        from = w->run.failed ? 0 : specdec__conversation_behind(written, specdec__conversation_question);
+        writes |= from && specdec__conversation_behind(written, specdec__conversation_name) > from;
+        for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
+            if (specdec__conversation_fits(&specdec__call_table[i], w->output + from, written.size - from))
+                chat->calls = &specdec__call_table[i];
+    }
+    if (!chat->calls && !writes && specdec__conversation_names(text, "tool"))
+        chat->calls = specdec__conversation_named(text, v);
+    for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
+        if (specdec__conversation_names(text, specdec__thought_table[i].close) &&
+            (!i || specdec__conversation_names(text, specdec__thought_table[i].open)))
+            chat->thoughts = &specdec__thought_table[i];
+}
+
 /* ---- In a known format, for models without a template, or builds that run none. */
 
-/* The same conversation for specdec__chat_render, in an arena; NULL: it has what no known format writes. Errors: CONTEXT,
-   UNSUPPORTED. */
+/* The same conversation for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has what no known
+   format writes. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
                                                                   specdec__arena *arena, const specdec_message **out,
                                                                   specdec_error *error)
@@ -508,8 +647,9 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_
         for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
             ;
         if (role == 3 || m->call_count)
-            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "message %d: this chat format knows system, user and "
-                                 "assistant alone, without calls", i);
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                 "message %d: this chat format knows system, user and assistant alone, without calls",
+                                 i);
         messages[i].role = (specdec_role)role;
         messages[i].text = content.data ? (const char *)content.data : "";
         messages[i].length = content.size;
