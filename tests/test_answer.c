@@ -219,35 +219,18 @@ static void test_noise(void)
     }
 }
 
-/* A whole file, with a zero byte behind it. */
-static char *read_whole(const char *path, size_t *size)
-{
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
-    long length;
-
-    if (!file)
-        return NULL;
-    if (!fseek(file, 0, SEEK_END) && (length = ftell(file)) >= 0 && !fseek(file, 0, SEEK_SET)) {
-        text = (char *)malloc((size_t)length + 1);
-        *size = text ? fread(text, 1, (size_t)length, file) : 0;
-    }
-    fclose(file);
-    return text;
-}
-
 /* Which row a template gets. */
 static const specdec__calls *row_of(const char *name)
 {
     static specdec__chat_work work;
     static specdec__chat_found found;
-    char path[512];
+    char path[700], file[300];
     specdec__vocab v;
     size_t size = 0;
     char *text;
 
-    snprintf(path, sizeof path, "../shared/templates/%s", name);
-    text = read_whole(path, &size);
+    snprintf(file, sizeof file, "templates/%s", name);
+    text = (char *)check_read_file(check_shared(path, sizeof path, file), &size);
     if (!text)
         return NULL;
     memset(&v, 0, sizeof v);
@@ -276,7 +259,7 @@ static void test_real(void)
 
     TEST("the marks of calls are found from what a template writes for a known one");
     if (!row_of(known[0].file)) {
-        printf("  skipped: ../shared/templates is not there\n");
+        SKIP("../shared is not there");
         return;
     }
     for (i = 0; i < SPECDEC__COUNT(known); i++) {
