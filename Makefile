@@ -129,11 +129,11 @@ serve:
 	    echo "make serve: $$name.h is missing (Debian: apt-get install libmicrohttpd-dev libjansson-dev)"; exit 1; }; done
 	@$(MAKE) $(BUILD)/serve
 
-$(BUILD)/serve_page.h: $(SERVE_PAGE) tools/page.sh | $(BUILD)
+$(BUILD)/serve_page.c: $(SERVE_PAGE) tools/page.sh | $(BUILD)
 	@sh tools/page.sh $(SERVE_PAGE) > $@.new && mv $@.new $@
 
-$(BUILD)/serve: examples/serve.c $(wildcard examples/serve/*.h) $(BUILD)/serve_page.h $(OBJECTS)
-	$(COMPILE) -I$(BUILD) -o $@ $< $(OBJECTS) $(LDFLAGS) -lmicrohttpd -ljansson -lm
+$(BUILD)/serve: examples/serve.c $(wildcard examples/serve/*.h) $(BUILD)/serve_page.c $(OBJECTS)
+	$(COMPILE) -o $@ $< $(BUILD)/serve_page.c $(OBJECTS) $(LDFLAGS) -lmicrohttpd -ljansson -lm
 
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf

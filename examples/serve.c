@@ -2,6 +2,16 @@
    thread calls the engine and makes one step for all of them (serve/engine.h); libmicrohttpd's thread takes requests and
    sends replies (serve/http.h); between them is a queue. make serve builds it; docs/serve.md says how it is used. */
 #define _GNU_SOURCE 1 /* POLLRDHUP, and POSIX under -std=c99 */
+#if defined(__has_include)
+#if !__has_include(<microhttpd.h>) || !__has_include(<jansson.h>)
+#define SERVE_LACKS_LIBRARIES
+#endif
+#endif
+#ifdef SERVE_LACKS_LIBRARIES /* make serve does not build this: it is for those who check all examples at once */
+#include <stdio.h>
+
+int main(void) { return fputs("serve: built without libmicrohttpd and jansson\n", stderr) < 0 ? 2 : 1; }
+#else
 #include "specdec.h"
 #include "tools/program.h"
 #include "tools/settings.h"
@@ -16,7 +26,9 @@
 #include <stdarg.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include "serve_page.h" /* page_html, page_css, page_js: the page's files as C strings; make writes it */
+
+extern const char *const page_html[], *const page_css[], *const page_js[]; /* lines of the page's files: make writes them */
+
 #include "serve/write.h"
 #include "serve/server.h"
 #include "serve/request.h"
@@ -335,3 +347,4 @@ int main(int argc, char **argv)
         specdec_deinit(s.engine);
     return program_finish(status);
 }
+#endif

@@ -1,8 +1,9 @@
 #!/bin/sh
-# page.sh FILE.html FILE.css FILE.js - text files as arrays of C strings, a line each: page_html, page_css, page_js.
+# page.sh page.html page.css page.js - these files as arrays of C strings, a line each, for examples/serve.c.
+echo 'extern const char *const page_html[], *const page_css[], *const page_js[];'
 for file in "$@"; do
     name=${file##*/}
-    echo "static const char *const $(echo "$name" | tr . _)[] = {"
+    echo "const char *const $(echo "$name" | tr . _)[] = {"
     sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/?/\\?/g' -e 's/^/    "/' -e 's/$/\\n",/' "$file" || exit 1
-    echo '    NULL};'
+    echo '    0};'
 done
