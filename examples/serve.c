@@ -118,7 +118,7 @@ static int load_history(const server *s)
     size_t size;
     int absent = 0;
     char *data = s->o->history ? program_read_regular(s->o->history, &size, &absent) : NULL;
-    specdec_result result = data ? specdec_load_seen(s->engine, data, size) : SPECDEC_OK;
+    specdec_result result = data ? specdec_load_history(s->engine, data, size) : SPECDEC_OK;
 
     free(data);
     if (s->o->history && !data && !absent)
@@ -132,11 +132,11 @@ static int save_history(const server *s, program_output *out)
     char *data;
     int status;
 
-    specdec_save_seen(s->engine, NULL, 0, &size);
+    specdec_save_history(s->engine, NULL, 0, &size);
     data = (char *)malloc(size + 1);
     if (!data)
         return program_failed("out of memory", "");
-    status = specdec_save_seen(s->engine, data, size, &size) ? program_failed("", specdec_error_text(s->engine)) : PROGRAM_OK;
+    status = specdec_save_history(s->engine, data, size, &size) ? program_failed("", specdec_error_text(s->engine)) : PROGRAM_OK;
     if (!status)
         program_output_write(out, data, size);
     free(data);
@@ -244,7 +244,7 @@ static int check(options *o)
     if (o->key && !*o->key)
         return program_misused("--api-key is empty", "");
     c->drafting = (specdec_drafting)o->spec;
-    c->texts = o->slots > 1 ? o->slots : 2; /* with several, prompts are read by steps */
+    c->sequences = o->slots > 1 ? o->slots : 2; /* with several, prompts are read by steps */
     c->fork_token = "";                     /* a child would take a slot */
     return PROGRAM_GO_ON;
 }

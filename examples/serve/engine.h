@@ -84,7 +84,7 @@ static void engine_count(server *s, const specdec_stats *before, const specdec_s
     s->m.steps += now->steps - before->steps;
     s->m.tokens += now->tokens - before->tokens;
     s->m.prompt_tokens += now->prompt_tokens - before->prompt_tokens;
-    s->m.shared_tokens += now->shared_tokens + now->kept_tokens - before->shared_tokens - before->kept_tokens;
+    s->m.shared_tokens += now->shared_tokens + now->cached_tokens - before->shared_tokens - before->cached_tokens;
 }
 
 /* Reads what the last step has done for a choice: counters, and how many of its new tokens were draft tokens. The
@@ -550,7 +550,7 @@ static void engine_publish(server *s)
     s->m.running = s->running;
     s->m.cache = info.cache;
     s->m.cache_free = info.cache_free;
-    s->m.cache_kept = info.cache_kept;
+    s->m.cache_prefixes = info.cache_prefixes;
     server_unlock(s);
 }
 

@@ -80,7 +80,7 @@ static void metrics_text(server *s, text *out)
     metric(out, "timed_out_total", "counter", "Requests that took too long.", (double)m.timed_out);
     metric(out, "cache_pages", "gauge", "Pages of 64 tokens in the cache.", m.cache / 64);
     metric(out, "cache_pages_free", "gauge", "Of these, in no open sequence.", m.cache_free / 64);
-    metric(out, "cache_pages_kept", "gauge", "Of the free ones, with beginnings of closed sequences.", m.cache_kept / 64);
+    metric(out, "cache_pages_prefixes", "gauge", "Of the free ones, with beginnings of closed sequences.", m.cache_prefixes / 64);
     metric_times(out, "wait_between_tokens_seconds", "Between two pieces of an answer.", m.waits, m.waits_sum);
     metric_times(out, "first_token_seconds", "From a request's arrival to the first piece of an answer.", m.firsts, m.firsts_sum);
 }

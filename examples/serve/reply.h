@@ -145,7 +145,7 @@ static void write_usage(writer *j, const request *r)
         written += c->tokens;
         if (i % r->n == 0) { /* the others have the same prompt */
             prompted += c->prompted;
-            shared += c->stats.shared_tokens + c->stats.kept_tokens;
+            shared += c->stats.shared_tokens + c->stats.cached_tokens;
         }
     }
     put_object(j, "usage");

@@ -80,7 +80,7 @@ typedef struct metrics {
     long long accepted_by[SPECDEC_DRAFT_COUNT + 1]; /* by drafter; last: of trees that several filled */
     long long waits[SERVE_BUCKETS + 1], firsts[SERVE_BUCKETS + 1]; /* histograms: between pieces; until the first */
     double waits_sum, firsts_sum;
-    int running, cache, cache_free, cache_kept, places;
+    int running, cache, cache_free, cache_prefixes;
 } metrics;
 
 /* Upper ends of the buckets of both histograms, seconds. */
