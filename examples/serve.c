@@ -161,7 +161,7 @@ static int next_signal(const sigset_t *signals, double seconds)
 static void serve_until_told(server *s, struct MHD_Daemon *daemon, const sigset_t *signals)
 {
     MHD_socket listener;
-    double end;
+    double begun;
     int open;
 
     while (!next_signal(signals, 0.5))
@@ -173,13 +173,14 @@ static void serve_until_told(server *s, struct MHD_Daemon *daemon, const sigset_
     listener = MHD_quiesce_daemon(daemon); /* no new connections */
     if (listener != MHD_INVALID_SOCKET)
         close(listener);
-    end = serve_clock() + s->o->drain;
+    begun = serve_clock();
     do {
         http_sweep(s);
         server_lock(s);
         open = s->open;
         server_unlock(s);
-    } while (open && serve_clock() < end && !next_signal(signals, 0.05));
+        open |= serve_clock() < begun + 0.2; /* what was sent just before is still to be refused */
+    } while (open && serve_clock() < begun + s->o->drain && !next_signal(signals, 0.05));
 }
 
 /* Ends the engine's thread: what is still at work is given up. */

@@ -499,6 +499,8 @@ static enum MHD_Result http_asked(server *s, request *r)
     return http_refuse(s, r->connection, r->endpoint, why.status, why.code, why.text);
 }
 
+static request http_no_body; /* stands for requests that have none */
+
 /* libmicrohttpd's call for headers, for parts of a body, for its end, and when a connection was woken. */
 static enum MHD_Result on_request(void *data, struct MHD_Connection *c, const char *path, const char *method,
                                   const char *version, const char *bytes, size_t *length, void **context)
@@ -507,7 +509,11 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *c, const ch
     request *r = (request *)*context;
 
     (void)version;
-    if (!r)
+    if (!r && strcmp(method, "POST") != 0) { /* a reply to the first call would end the connection */
+        *context = &http_no_body;
+        return MHD_YES;
+    }
+    if (!r || r == &http_no_body)
         return http_first(s, c, path, method, context);
     if (*length)
         return http_body(s, r, bytes, length);
@@ -522,9 +528,9 @@ static void on_completed(void *data, struct MHD_Connection *c, void **context, e
 
     (void)code;
     http_deadline(s, c, HTTP_READ_SECONDS);
-    if (!r)
-        return;
     *context = NULL;
+    if (!r || r == &http_no_body)
+        return;
     server_lock(s);
     r->gone = 1;
     r->suspended = 0;
