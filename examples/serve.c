@@ -298,6 +298,7 @@ static int read_options(options *o, int argc, char **argv)
     o->drain = 30;
     c->history = HISTORY;
     c->logprobs = LOGPROBS;
+    c->constraints = 1;
     c->hooks.progress = on_progress;
     c->hooks.log = program_warn;
     status = program_read(flags, argc, argv, "serve", "-m MODEL.gguf [-md DRAFT.gguf] [flags]",

@@ -175,6 +175,21 @@ def test_replies(server):
     status, a = server.post("/v1/embeddings", {"input": ["a dog", "a dog", "the moon and the stars"]})
     v = [d["embedding"] for d in a["data"]]
     check("embeddings have length 1, and are a function of the text", status == 200 and v[0] == v[1] != v[2] and abs(sum(x * x for x in v[0]) - 1) < 1e-4, status)
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
+              "kind": {"enum": ["dog", "cat"]}}, "required": ["name", "age", "kind"], "additionalProperties": False}
+    for i in range(4):
+        status, a = server.chat("Describe a pet", max_tokens=120, temperature=1.2, seed=i, response_format={"type": "json_schema", "json_schema":
+                                {"name": "pet", "strict": True, "schema": schema}})
+        pet = json.loads(a["choices"][0]["message"]["content"])
+        check("an answer obeys its schema", status == 200 and sorted(pet) == ["age", "kind", "name"] and pet["kind"] in ("dog", "cat") and
+              0 <= pet["age"] <= 120 and a["choices"][0]["finish_reason"] == "stop", a)
+    lines = events(server, {"messages": [{"role": "user", "content": "Describe a pet"}], "max_tokens": 120, "temperature": 1.2, "seed": 3,
+                            "response_format": {"type": "json_schema", "json_schema": {"name": "pet", "schema": schema}}})
+    check("a stream, too", json.loads("".join(json.loads(l)["choices"][0]["delta"].get("content", "") for l in lines[:-1])) == pet, lines)
+    status, a = server.chat("Describe a pet", max_tokens=8, response_format={"type": "json_object"})
+    check("a JSON object begins as one", a["choices"][0]["message"]["content"].lstrip().startswith("{"), a)
+    status, a = server.chat("Yes or no?", grammar='root ::= "yes" | "no"')
+    check("an answer obeys a grammar", a["choices"][0]["message"]["content"] in ("yes", "no"), a)
     long = " ".join("word%d" % i for i in range(60))
     status, a = server.post("/v1/embeddings", {"input": long})
     check("an input of several parts is one embedding", status == 200 and abs(sum(x * x for x in a["data"][0]["embedding"]) - 1) < 1e-4, a)
@@ -213,6 +228,10 @@ def test_refusals(server):
         if (name, value) == ("temperature", -1e9):
             continue # below 0 is 0, as elsewhere
         refused(f"{name} = {value}: 400", 400, {"messages": hello, name: value})
+    for form in [{"type": "xml"}, {"type": "json_schema"}, 5, {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}},
+                 {"type": "json_schema", "json_schema": {"schema": {"$ref": "#/nowhere"}}}]:
+        refused(f"response_format = {form}: 400", 400, {"messages": hello, "response_format": form})
+    refused("a grammar that is none: 400", 400, {"messages": hello, "grammar": "root = x"})
     check("null is as if it was not there", server.chat("Hi", max_tokens=2, temperature=None, stop=None, tools=None, presence_penalty=0)[0] == 200)
     a = refused("a prompt that the context cannot hold: 413", 413, {"messages": [{"role": "user", "content": "word " * 3000}]})
     check("with OpenAI's code", a["error"]["code"] == "context_length_exceeded", a)

@@ -1,6 +1,6 @@
 # serve_openai.py URL - drives a running serve with PyPI's openai: chat, streams, log-probabilities, embeddings, errors.
-import sys
-import openai
+import sys, typing
+import openai, pydantic
 
 client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
 passed = failed = 0
@@ -32,6 +32,13 @@ check("completions", len(a.choices) == 2, a)
 a = client.embeddings.create(model=name, input=["one", "two"])
 b = client.embeddings.create(model=name, input=["one", "two"], encoding_format="float")
 check("embeddings, in base64 as in numbers", max(abs(x - y) for x, y in zip(a.data[1].embedding, b.data[1].embedding)) < 1e-6)
+class Pet(pydantic.BaseModel):
+    kind: typing.Literal["dog", "cat"]
+    age: int
+
+
+a = client.chat.completions.parse(model=name, messages=ask, response_format=Pet, max_tokens=100, seed=2)
+check("an answer of a type", a.choices[0].message.parsed.kind in ("dog", "cat"), a)
 try:
     client.chat.completions.create(model=name, messages=[], max_tokens=4)
     check("a bad request is an error", False)

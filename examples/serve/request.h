@@ -330,15 +330,93 @@ static int check_messages(request *r, refusal *why)
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
-/* The form of an answer. */
+enum { CONSTRAINT_MOST = 64 << 20 }; /* bytes that a constraint is compiled in, at most */
+
+/* Compiles what an answer shall obey. The work is bounded, whatever the source is. */
+static int compile_constraint(request *r, const specdec_constraint_source *source, const char *name, refusal *why)
+{
+    const specdec_constraint *constraint = NULL;
+    specdec_error error;
+    size_t bytes;
+    specdec_result result = specdec_constraint_needed(source, &bytes, &error);
+
+    for (; !result && bytes <= CONSTRAINT_MOST; bytes *= 4) {
+        free(r->constraint);
+        r->constraint = malloc(bytes);
+        if (!r->constraint)
+            return refuse(why, 500, NULL, "out of memory");
+        result = specdec_constraint_init(&constraint, source, r->constraint, bytes, &error);
+        if (result != SPECDEC_ERROR_MEMORY)
+            break;
+        result = SPECDEC_OK;
+    }
+    if (!result && !constraint)
+        return refuse(why, 400, NULL, "\"%s\" is too large", name);
+    if (result)
+        return refuse(why, 400, NULL, "\"%s\": %s", name, error.text);
+    r->settings.constraint = constraint;
+    return 1;
+}
+
+/* Makes the answer obey a JSON schema; compact: without white space, of which there is else as much as the model likes. */
+static int take_schema(request *r, const json_t *schema, int compact, refusal *why)
+{
+    specdec_constraint_source source;
+    char *words;
+    int good;
+
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return refuse(why, 400, NULL, "\"response_format\": \"json_schema\" needs a \"schema\"");
+    words = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!words)
+        return refuse(why, 400, NULL, "\"response_format\": the schema cannot be read");
+    memset(&source, 0, sizeof source);
+    source.kind = SPECDEC_CONSTRAINT_SCHEMA;
+    source.text = words;
+    source.length = strlen(words);
+    source.compact = compact;
+    good = compile_constraint(r, &source, "response_format", why);
+    free(words);
+    return good;
+}
+
+/* A grammar in GBNF, as llama.cpp's server takes it. */
+static int take_grammar(request *r, refusal *why)
+{
+    const json_t *grammar = member(r->json, "grammar");
+    specdec_constraint_source source;
+
+    if (!grammar || (json_is_string(grammar) && !json_string_length(grammar)))
+        return 1;
+    if (!json_is_string(grammar))
+        return refuse(why, 400, NULL, "\"grammar\" must be a text");
+    memset(&source, 0, sizeof source);
+    source.kind = SPECDEC_CONSTRAINT_GBNF;
+    source.text = json_string_value(grammar);
+    source.length = json_string_length(grammar);
+    return compile_constraint(r, &source, "grammar", why);
+}
+
+/* The form of an answer: any text, a JSON object, or what a schema describes. */
 static int take_format(request *r, refusal *why)
 {
     const json_t *format = member(r->json, "response_format");
     const char *type = json_string_value(json_object_get(format, "type"));
+    json_t *object;
+    int good;
 
     if (!format || (type && strcmp(type, "text") == 0))
-        return 1;
-    return refuse(why, 400, "unsupported", "\"response_format\" of type \"%s\" is not supported here", type ? type : "");
+        return take_grammar(r, why);
+    if (!is_nothing(member(r->json, "grammar")))
+        return refuse(why, 400, NULL, "\"response_format\" and \"grammar\" exclude each other");
+    if (type && strcmp(type, "json_schema") == 0)
+        return take_schema(r, json_object_get(json_object_get(format, "json_schema"), "schema"), 1, why);
+    if (!type || strcmp(type, "json_object") != 0)
+        return refuse(why, 400, NULL, "\"response_format\" must have type text, json_object or json_schema");
+    object = json_pack("{s:s}", "type", "object");
+    good = take_schema(r, object, 0, why);
+    json_decref(object);
+    return good;
 }
 
 static int take_tools(request *r, refusal *why)
@@ -378,12 +456,12 @@ static int take_answer_request(const server *s, request *r, refusal *why)
     if (best && best != r->n)
         return refuse(why, 400, "unsupported", "\"best_of\" must be \"n\" here: all answers are returned");
     if (!take_sampling(r, why) || !take_limit(r, why) || !take_stops(r, why) || !take_biases(r, why) ||
-        !take_stream(r, why) || !take_logprobs(r, why))
+        !take_stream(r, why) || !take_logprobs(r, why) || !take_format(r, why))
         return 0;
     if (r->kind == REQUEST_COMPLETION)
         return take_prompts(s, r, "prompt", why);
     r->prompts = 1;
-    return take_format(r, why) && take_tools(r, why) && check_messages(r, why);
+    return take_tools(r, why) && check_messages(r, why);
 }
 
 static int take_embedding_request(const server *s, request *r, refusal *why)

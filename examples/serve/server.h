@@ -47,6 +47,7 @@ typedef struct request {
     json_t *json;                /* the body; what settings point to lies in it */
     specdec_settings settings;
     specdec_bias *biases;
+    void *constraint;            /* what settings.constraint lies in */
     int seeded, stream, usage_wanted, guesses_wanted, logprobs, top_logprobs, base64, n;
     int prompts, count;          /* prompts, choices */
     choice *choices;             /* (count) */
@@ -154,6 +155,7 @@ static void request_release(server *s, request *r)
         choice_free(&r->choices[i]);
     free(r->choices);
     free(r->biases);
+    free(r->constraint);
     text_free(&r->body);
     text_free(&r->out);
     json_decref(r->json);
