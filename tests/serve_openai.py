@@ -34,7 +34,7 @@ b = client.embeddings.create(model=name, input=["one", "two"], encoding_format="
 check("embeddings, in base64 as in numbers", max(abs(x - y) for x, y in zip(a.data[1].embedding, b.data[1].embedding)) < 1e-6)
 class Pet(pydantic.BaseModel):
     kind: typing.Literal["dog", "cat"]
-    age: int
+    young: bool
 
 
 a = client.chat.completions.parse(model=name, messages=ask, response_format=Pet, max_tokens=100, seed=2)
