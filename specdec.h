@@ -97,15 +97,16 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer
          template template_write template_method template_filter template_token template_parse template_run chat
+         conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve constrained draft levels draft_model
          draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
-     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
-         fields save enter
+     >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
+         api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
      >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
@@ -714,11 +715,107 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
+/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
+   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
 } specdec_text;
+
+/* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
+
+   These two calls take a whole conversation, each time, and put it in the place of what the sequence holds: the tokens
+   that both begin with stay, so that of a conversation that has grown only what is new is prefilled, and of one whose
+   template rewrites earlier turns (as thoughts are dropped) what follows the change. Then the answer follows, by
+   specdec_next, or in parts by specdec_next_part. */
+
+/* A call of a tool. */
+typedef struct specdec_tool_call {
+    specdec_text id, name; /* the id may be missing */
+    specdec_text arguments; /* a JSON object */
+} specdec_tool_call;
+
+/* A message of such a conversation. */
+typedef struct specdec_chat_message {
+    const char *role;               /* "system", "developer", "user", "assistant", "tool": what the template knows */
+    specdec_text content;           /* none: null */
+    specdec_text thoughts;          /* of an assistant (reasoning_content) */
+    const specdec_tool_call *calls; /* (call_count) of an assistant */
+    int call_count;
+    specdec_text call_id, name;     /* of a tool: the call that this is the result of, and the tool's name */
+} specdec_chat_message;
+
+typedef enum specdec_tool_choice {
+    SPECDEC_TOOLS_AUTO,     /* the model writes text or calls */
+    SPECDEC_TOOLS_NONE,     /* text: the template is given no tools */
+    SPECDEC_TOOLS_REQUIRED  /* a call; of `tool`, if that is named */
+} specdec_tool_choice;
+
+/* A conversation; {0} with messages is good. */
+typedef struct specdec_chat_input {
+    const specdec_chat_message *messages; /* (count) */
+    int count;
+    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
+    specdec_tool_choice tool_choice;
+    specdec_text tool;      /* the name of the one that must be called */
+    specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
+    int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
+    int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
+} specdec_chat_input;
+
+/* Puts a conversation into the sequence, as the model's template writes it, with what makes the model answer. Errors:
+   as specdec_chat; FORMAT: what should be JSON is not, or not of this form. A failed call changes nothing. */
+SPECDEC_DEF specdec_result specdec_chat_messages(specdec *engine, const specdec_chat_input *input);
+
+/* The same from one JSON text, such as the body of a request to /v1/chat/completions: of its members, messages (content
+   may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and continue_final_message count. */
+SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, size_t length);
+
+/* What a part of an answer is. */
+typedef enum specdec_part_kind {
+    SPECDEC_PART_CONTENT,
+    SPECDEC_PART_THOUGHT,
+    SPECDEC_PART_NAME,      /* of the tool that a call is of: it begins a call */
+    SPECDEC_PART_ARGUMENTS, /* of a call, as they grow: together a JSON object */
+    SPECDEC_PART_END        /* a call is whole (no text) */
+} specdec_part_kind;
+
+typedef struct specdec_part {
+    specdec_part_kind kind;
+    int call;          /* the number of the call in its answer, from 0; else -1 */
+    specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
+} specdec_part;
+
+/* The next part of the answer, without the model's marks. OK with a part, or DONE without one. Take an answer by this
+   call or by specdec_next, not by both. Other errors are those of specdec_next. */
+SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part);
+
+/* The same without a step, as specdec_take. PENDING: nothing is ready. */
+SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
+
+/* Takes an answer apart without an engine. Its members are its own. */
+typedef struct specdec_splitter {
+    const void *calls, *thoughts; /* rows of the tables of marks */
+    const char *input;            /* (length) what was pushed and not looked at yet */
+    size_t length;
+    uint32_t stack;
+    int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int numbers[12], ends[12];
+    unsigned char kinds[12];
+    char hold[96], note[160], bytes[1200];
+} specdec_splitter;
+
+/* Begins an answer. calls, thoughts: names of the marks that the model writes, as in specdec_model_info; NULL: none.
+   inside: the prompt has begun a thought already. Errors: ARGUMENT (an unknown name). */
+SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
+                                                  int inside);
+
+/* Hands over the next bytes of an answer, control tokens spelled out, which must stay until all parts are taken; NULL:
+   the answer has ended. */
+SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
+
+/* The next part of what was pushed. Returns 0 when more must be pushed first. */
+SPECDEC_DEF int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part);
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
@@ -1297,6 +1394,7 @@ typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
     int has_template;                       /* it brings a chat template, recognised or not */
+    const char *call_format, *thought_format; /* how it writes calls of tools and thoughts; NULL: not known */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
@@ -1322,7 +1420,8 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
     X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
-    X(specdec_conversation) X(specdec_field)
+    X(specdec_conversation) X(specdec_field) X(specdec_tool_call) X(specdec_chat_message) X(specdec_chat_input) \
+    X(specdec_part) X(specdec_splitter)
 
 /* Version, sizes and the places of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
@@ -18131,6 +18230,1132 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>text/answer: answers taken apart: content, thoughts, calls of tools, by tables of the marks that models write.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* How the name and the arguments of a call are written. */
+enum {
+    SPECDEC__CALLS_JSON,    /* a JSON object with both, or a list of such */
+    SPECDEC__CALLS_NAMED,   /* the name, then a JSON object */
+    SPECDEC__CALLS_PAIRS,   /* the name, then a name and a value for each argument */
+    SPECDEC__CALLS_PYTHON,  /* name(argument=value, ...) */
+    SPECDEC__CALLS_BRACES,  /* name{argument:value,...}, strings between marks */
+    SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss) */
+};
+
+enum {
+    SPECDEC__CALLS_KEYED = 1, /* JSON: {NAME: arguments} */
+    SPECDEC__CALLS_BARE = 2,  /* JSON: without a mark, where the answer begins with such an object */
+    SPECDEC__CALLS_PATH = 4,  /* the name is written as functions.NAME, and may have a number behind a colon */
+    SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
+};
+
+/* How a family of models writes calls. Marks that are NULL are not written. */
+typedef struct specdec__calls {
+    const char *name;
+    int form, flags;
+    const char *section, *mark, *id; /* before all calls; before each one; between its id and its name */
+    const char *middle;              /* between the name and the arguments; "": white space, or "<" */
+    const char *close, *end;         /* behind a call, behind all calls */
+    const char *key_begin, *key_end, *value_begin, *value_end; /* around the name and the value of an argument */
+    const char *begin, *behind, *finish; /* what is written before the name, between name and arguments, and behind */
+} specdec__calls;
+
+/* How a family of models writes thoughts. */
+typedef struct specdec__thoughts {
+    const char *name, *open, *close;
+    const char *around[4]; /* marks of content, which are dropped */
+} specdec__thoughts;
+
+#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's wide bar, and its low block */
+#define SPECDEC__BLOCK "\xe2\x96\x81"
+#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
+
+/* The first row that takes a known call apart which the template has written is the template's. */
+static const specdec__calls specdec__call_table[] = {
+    {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
+     "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
+    {"mistral", SPECDEC__CALLS_NAMED, 0, NULL, "[TOOL_CALLS]", NULL, "[ARGS]", NULL, NULL, NULL, NULL, NULL, NULL,
+     "[TOOL_CALLS]", "[ARGS]", ""},
+    {"mistral-list", SPECDEC__CALLS_JSON, 0, NULL, "[TOOL_CALLS]", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+     "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"deepseek-r1", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), NULL, "\n```json\n",
+     "```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), "\n```json\n",
+     "\n```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+    {"deepseek-v3", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"), NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0, "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", NULL, "\">",
+     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke>", "</" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter name=\"", ">", NULL,
+     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>\n<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", "\">\n",
+     NULL},
+    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH, "<|tool_calls_section_begin|>", "<|tool_call_begin|>", NULL,
+     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>",
+     "<|tool_call_end|><|tool_calls_section_end|>"},
+    {"solar", SPECDEC__CALLS_NAMED, 0, "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>",
+     "<|tool_call:args|>", "<|tool_call:end|>", "<|calls|>", NULL, NULL, NULL, NULL,
+     "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|><|calls|>"},
+    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0, NULL, "<|start|>", NULL, "<|message|>", "<|call|>", "<|end|>", NULL, NULL,
+     NULL, NULL, "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"},
+    {"gemma4", SPECDEC__CALLS_BRACES, 0, NULL, "<|tool_call>call:", NULL, "{", "<tool_call|>", NULL, NULL, NULL,
+     "<|\"|>", "<|\"|>", "<|tool_call>call:", "{", "}<tool_call|>"},
+    {"lfm2", SPECDEC__CALLS_PYTHON, 0, NULL, "<|tool_call_start|>", NULL, "(", "<|tool_call_end|>", NULL, NULL, NULL,
+     NULL, NULL, "<|tool_call_start|>[", "(", ")]<|tool_call_end|>"},
+    {"granite", SPECDEC__CALLS_JSON, 0, NULL, "<|tool_call|>", NULL, NULL, "<|/tool_call|>", NULL, NULL, NULL, NULL,
+     NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"nemotron", SPECDEC__CALLS_JSON, 0, NULL, "<TOOLCALL>", NULL, NULL, "</TOOLCALL>", NULL, NULL, NULL, NULL, NULL,
+     "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
+    {"tool-calls", SPECDEC__CALLS_JSON, 0, NULL, "<tool_calls>", NULL, NULL, "</tool_calls>", NULL, NULL, NULL, NULL,
+     NULL, "<tool_calls>[{\"name\": \"", "\", \"arguments\": ", "}]</tool_calls>"},
+    {"command-r", SPECDEC__CALLS_JSON, 0, NULL, "<|START_ACTION|>", NULL, NULL, "<|END_ACTION|>", NULL, NULL, NULL,
+     NULL, NULL, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"", "\", \"parameters\": ",
+     "}\n]<|END_ACTION|>"},
+    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED, NULL, "<|tools_prefix|>", NULL, NULL, "<|tools_suffix|>",
+     NULL, NULL, NULL, NULL, NULL, "<|tools_prefix|>[{\"", "\": ", "}]<|tools_suffix|>"},
+    {"gigachat", SPECDEC__CALLS_JSON, 0, NULL, "function call<|role_sep|>", NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+     NULL, "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"", "\", \"arguments\": ", "}"},
+    {"glm", SPECDEC__CALLS_PAIRS, 0, NULL, "<tool_call>", NULL, "", "</tool_call>", NULL, "<arg_key>", "</arg_key>",
+     "<arg_value>", "</arg_value>", "<tool_call>", "\n", NULL},
+    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<seed:tool_call>", "<function=", NULL, ">", "</function>",
+     "</seed:tool_call>", "<parameter=", ">", NULL, "</parameter>", "<seed:tool_call>\n<function=", ">\n", NULL},
+    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<tool_call>", "<function=", NULL, ">", "</function>",
+     "</tool_call>", "<parameter=", ">", NULL, "</parameter>", "<tool_call>\n<function=", ">\n", NULL},
+    {"minimax", SPECDEC__CALLS_PAIRS, 0, "<minimax:tool_call>", "<invoke name=\"", NULL, "\">", "</invoke>",
+     "</minimax:tool_call>", "<parameter name=\"", "\">", NULL, "</parameter>",
+     "<minimax:tool_call>\n<invoke name=\"", "\">\n", NULL},
+    {"functionary", SPECDEC__CALLS_NAMED, 0, NULL, "<function=", NULL, ">", "</function>", NULL, NULL, NULL, NULL,
+     NULL, "<function=", ">", "</function>"},
+    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
+     NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
+
+static const specdec__thoughts specdec__thought_table[] = {
+    {"think", "<think>", "</think>", {NULL}},
+    {"mistral", "[THINK]", "[/THINK]", {NULL}},
+    {"seed", "<seed:think>", "</seed:think>", {NULL}},
+    {"minimax", "<mm:think>", "</mm:think>", {NULL}},
+    {"gemma4", "<|channel>thought", "<channel|>", {NULL}},
+    {"command-r", "<|START_THINKING|>", "<|END_THINKING|>", {"<|START_TEXT|>", "<|END_TEXT|>", "<|START_RESPONSE|>",
+                                                             "<|END_RESPONSE|>"}},
+    {"apertus", "<|inner_prefix|>", "<|inner_suffix|>", {NULL}},
+    {"solar", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>"}},
+    {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
+    {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
+
+/* The row of a name; NULL: there is none. */
+static const specdec__calls *specdec__answer_calls(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__call_table); i++)
+        if (strcmp(specdec__call_table[i].name, name) == 0)
+            return &specdec__call_table[i];
+    return NULL;
+}
+
+static const specdec__thoughts *specdec__answer_thoughts(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__thought_table); i++)
+        if (strcmp(specdec__thought_table[i].name, name) == 0)
+            return &specdec__thought_table[i];
+    return NULL;
+}
+
+/* ---- The splitter: a machine that takes one byte after the other. */
+
+enum {
+    SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
+    SPECDEC__ANSWER_BETWEEN,  /* before a call, between calls, or behind one */
+    SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments */
+    SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS,
+    SPECDEC__ANSWER_PAIRS, SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE,
+    SPECDEC__ANSWER_LITERAL,  /* arguments in another syntax than JSON */
+    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss) */
+};
+
+enum {
+    SPECDEC__ANSWER_INSIDE = 1,   /* a thought */
+    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until something else comes */
+    SPECDEC__ANSWER_START = 4,    /* nothing but white space has come */
+    SPECDEC__ANSWER_STRING = 8,   /* in a string, */
+    SPECDEC__ANSWER_ESCAPE = 16,  /* behind its backslash */
+    SPECDEC__ANSWER_QUOTED = 32,  /* arguments are a JSON string that spells them */
+    SPECDEC__ANSWER_BEGUN = 64,   /* the value has begun */
+    SPECDEC__ANSWER_COMMA = 128,  /* a comma stands before the next item */
+    SPECDEC__ANSWER_CALLING = 256,/* the message is a call */
+    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
+};
+
+enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+
+/* The rows of a splitter. */
+static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
+
+/* Begins an answer. */
+static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const specdec__calls *calls,
+                                                  const specdec__thoughts *thoughts, int inside)
+{
+    memset(s, 0, sizeof *s);
+    s->calls = calls;
+    s->thoughts = thoughts;
+    s->call = -1;
+    s->state = calls && calls->form == SPECDEC__CALLS_CHANNEL ? SPECDEC__ANSWER_HEADER : SPECDEC__ANSWER_TEXT;
+    s->flags = inside ? SPECDEC__ANSWER_INSIDE | SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_START;
+}
+
+/* Appends bytes to the parts that are handed out. */
+static void specdec__answer_emit(specdec_splitter *s, int kind, const char *bytes, size_t count)
+{
+    const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
+    const int last = s->queued - 1;
+
+    if (count > (size_t)(SPECDEC__ANSWER_OUT - s->out))
+        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* never: see specdec__answer_next */
+    if (last < 0 || s->kinds[last] != kind || s->numbers[last] != call || kind == SPECDEC_PART_END) {
+        if (s->queued == SPECDEC__ANSWER_QUEUE)
+            return; /* never */
+        s->kinds[s->queued] = (unsigned char)kind;
+        s->numbers[s->queued++] = call;
+    }
+    if (count)
+        memcpy(s->bytes + s->out, bytes, count);
+    s->out += (int)count;
+    s->ends[s->queued - 1] = s->out;
+}
+
+static void specdec__answer_say(specdec_splitter *s, int kind, const char *text)
+{
+    specdec__answer_emit(s, kind, text, strlen(text));
+}
+
+static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+/* A byte inside a JSON string. */
+static void specdec__answer_escape(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
+    const char *known = c ? strchr(meant, c) : NULL;
+    char out[7] = "\\u00";
+    const char plain = (char)c;
+
+    if (c == '"' || c == '\\' || known) {
+        out[1] = known ? names[known - meant] : plain;
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 2);
+    } else if (c < 32) {
+        out[4] = hex[c >> 4];
+        out[5] = hex[c & 15];
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 6);
+    } else {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
+    }
+}
+
+/* Compares what is held back with a mark, behind white space if `spaces`: 2: it is there, 1: it may be, 0: it is
+   not. */
+static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
+{
+    int skip = 0, size;
+
+    while (spaces && skip < s->held && specdec__answer_is_space((unsigned char)s->hold[skip]) && mark &&
+           s->hold[skip] != mark[0])
+        skip++;
+    if (!mark || !*mark)
+        return 0;
+    size = (int)strlen(mark);
+    if (s->held - skip < size)
+        return memcmp(s->hold + skip, mark, (size_t)(s->held - skip)) == 0;
+    return s->held - skip == size && memcmp(s->hold + skip, mark, (size_t)size) == 0 ? 2 : 0;
+}
+
+/* Which of several marks is there: its number; -1: one of them may be; -2: none. */
+static int specdec__answer_find(const specdec_splitter *s, const char *const *marks, int count, int spaces)
+{
+    int i, found = -2;
+
+    for (i = 0; i < count; i++) {
+        const int fits = specdec__answer_fits(s, marks[i], spaces);
+
+        if (fits == 2)
+            return i;
+        if (fits)
+            found = -1;
+    }
+    return found;
+}
+
+/* Takes the first byte that is held back. */
+static int specdec__answer_shift(specdec_splitter *s)
+{
+    const int c = (unsigned char)s->hold[0];
+
+    memmove(s->hold, s->hold + 1, (size_t)--s->held);
+    return c;
+}
+
+/* Notes a byte of a name or a value. Returns 0 when there is no room for it. */
+static int specdec__answer_note(specdec_splitter *s, int c)
+{
+    if (s->noted == SPECDEC__ANSWER_NOTE)
+        return 0;
+    s->note[s->noted++] = (char)c;
+    return 1;
+}
+
+/* ---- Calls begin and end. */
+
+static void specdec__answer_enter(specdec_splitter *s, int state)
+{
+    s->state = state;
+    s->held = s->noted = s->depth = s->phase = 0;
+    s->flags &= SPECDEC__ANSWER_INSIDE;
+}
+
+static void specdec__answer_call(specdec_splitter *s, int state)
+{
+    specdec__answer_enter(s, state);
+    s->flags = 0;
+    s->call = s->calls_begun++;
+}
+
+static void specdec__answer_whole(specdec_splitter *s)
+{
+    specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+    specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+}
+
+/* The name was noted: arguments follow. */
+static void specdec__answer_named(specdec_splitter *s)
+{
+    static const char path[] = "functions.";
+    const specdec__calls *row = specdec__answer_row(s);
+    int from = 0, end = s->noted;
+
+    while (end && specdec__answer_is_space((unsigned char)s->note[end - 1]))
+        end--;
+    while (from < end && specdec__answer_is_space((unsigned char)s->note[from]))
+        from++;
+    if (row->flags & SPECDEC__CALLS_PATH) {
+        if ((size_t)(end - from) >= sizeof path - 1 && memcmp(s->note + from, path, sizeof path - 1) == 0)
+            from += (int)sizeof path - 1;
+        while (end > from && s->note[end - 1] >= '0' && s->note[end - 1] <= '9')
+            end--;
+        if (end > from && s->note[end - 1] == ':')
+            end--;
+        else
+            end = s->noted;
+    }
+    specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
+                             : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
+                                                                 : SPECDEC__ANSWER_LITERAL);
+    if (row->form == SPECDEC__CALLS_NAMED)
+        return;
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "{");
+    s->stack = 1;
+    s->flags = SPECDEC__ANSWER_MEMBER;
+}
+
+/* ---- JSON. */
+
+/* A byte of arguments that are JSON, as they are; depth: brackets that are open. Returns 1 when they have ended with
+   it. */
+static int specdec__answer_raw(specdec_splitter *s, int c)
+{
+    const char byte = (char)c;
+
+    if (!(s->flags & SPECDEC__ANSWER_STRING) && specdec__answer_is_space(c) && !s->depth)
+        return 0;
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    s->flags |= SPECDEC__ANSWER_BEGUN;
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    } else if (s->flags & SPECDEC__ANSWER_STRING) {
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+    } else {
+        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+    }
+    return !s->depth && !(s->flags & SPECDEC__ANSWER_STRING) && (c == '}' || c == ']' || c == '"');
+}
+
+/* A byte of arguments that a JSON string spells. Returns 1 at its end. */
+static int specdec__answer_unquote(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
+    const char *known;
+    char byte = (char)c;
+
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        known = strchr(names, c);
+        byte = known && c ? meant[known - names] : byte;
+        if (c == 'u')
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\\");
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    } else if (c == '\\' || c == '"') {
+        s->flags |= c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        return c == '"';
+    }
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    return 0;
+}
+
+/* What a member of a call is: 1: its name, 2: its arguments, 3: an object with both, 0: something else. */
+static int specdec__answer_member(const specdec_splitter *s)
+{
+    static const struct { const char *name; int role; } members[] = {
+        {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
+    size_t i;
+
+    if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+        return 2;
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        if (strlen(members[i].name) == (size_t)s->noted && memcmp(members[i].name, s->note, (size_t)s->noted) == 0)
+            return members[i].role;
+    return 0;
+}
+
+/* A byte of the value of a call's member (phase 3 + its role). Returns 1 when it is no part of it any more. */
+static int specdec__answer_value(specdec_splitter *s, int c)
+{
+    const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
+    const char byte = (char)c;
+
+    if (s->flags & SPECDEC__ANSWER_QUOTED) {
+        if (specdec__answer_unquote(s, c)) {
+            s->flags &= ~SPECDEC__ANSWER_QUOTED;
+            s->phase = 3;
+        }
+        return 0;
+    }
+    if (!string && !s->depth && (c == ',' || c == '}'))
+        return 1;
+    if (role == 2 && !(s->flags & SPECDEC__ANSWER_BEGUN) && c == '"') {
+        s->flags |= SPECDEC__ANSWER_QUOTED | SPECDEC__ANSWER_BEGUN;
+    } else if (role == 2) {
+        specdec__answer_raw(s, c);
+    } else if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+        if (role == 1 || role == 3)
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+    } else if (string) {
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        if ((role == 1 || role == 3) && c != '"' && c != '\\')
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+    } else {
+        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+    }
+    return 0;
+}
+
+/* A byte of a JSON object that is a call. phase: 0 before a member, 1 in its name, 2 behind that, 3.. in its value. */
+static void specdec__answer_object(specdec_splitter *s, int c)
+{
+    if (s->phase >= 3) {
+        if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
+            s->phase = 0; /* the object in which name and arguments are */
+            s->stack++;
+            return;
+        }
+        if (!specdec__answer_value(s, c))
+            return;
+        s->phase = 0;
+        s->flags = 0;
+    }
+    if (s->phase == 1 && s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags = 0;
+        specdec__answer_note(s, c);
+    } else if (s->phase == 1 && c == '"') {
+        s->phase = 2;
+        if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+    } else if (s->phase == 1) {
+        s->flags = c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        if (c != '\\')
+            specdec__answer_note(s, c);
+    } else if (s->phase == 2 && c == ':') {
+        s->phase = 3 + specdec__answer_member(s);
+        s->depth = 0;
+    } else if (s->phase == 0 && c == '"') {
+        s->phase = 1;
+        s->noted = 0;
+    } else if (s->phase == 0 && c == '}') {
+        if (s->stack)
+            s->stack--;
+        else
+            specdec__answer_whole(s);
+    }
+}
+
+/* ---- Names and values apart from each other. */
+
+/* Is what was noted JSON, and no string? */
+static int specdec__answer_is_json(const specdec_splitter *s)
+{
+    specdec__json_node node;
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = (const unsigned char *)s->note;
+    j.size = (size_t)s->noted;
+    j.nodes = &node;
+    j.room = 1;
+    return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
+}
+
+/* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
+static void specdec__answer_keyed(specdec_splitter *s)
+{
+    const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
+    const int size = quote ? (int)(quote - s->note) : s->noted;
+    const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
+    int i;
+
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
+    for (i = 0; i < size; i++)
+        specdec__answer_escape(s, (unsigned char)s->note[i]);
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
+    specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
+    s->flags = SPECDEC__ANSWER_COMMA;
+    s->phase = !quote ? 0 : json ? 2 : 1;
+    if (s->phase == 1)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+}
+
+/* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
+static void specdec__answer_put(specdec_splitter *s, int c)
+{
+    const char byte = (char)c;
+    int i;
+
+    if (s->phase == 0) {
+        if (!s->noted && c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES &&
+            !(s->flags & SPECDEC__ANSWER_BEGUN)) {
+            s->flags |= SPECDEC__ANSWER_BEGUN;
+            return;
+        }
+        s->flags |= SPECDEC__ANSWER_BEGUN;
+        if (s->noted < 64 && specdec__answer_note(s, c))
+            return;
+        s->phase = s->note[0] == '{' || s->note[0] == '[' ? 2 : 1;
+        if (s->phase == 1)
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted; i++)
+            specdec__answer_put(s, (unsigned char)s->note[i]);
+    }
+    if (s->phase == 1)
+        specdec__answer_escape(s, c);
+    else
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+}
+
+/* A value has ended. */
+static void specdec__answer_valued(specdec_splitter *s)
+{
+    int i;
+
+    if (s->phase == 0 && specdec__answer_is_json(s)) {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    } else if (s->phase == 0) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted; i++)
+            specdec__answer_escape(s, (unsigned char)s->note[i]);
+        s->phase = 1;
+    }
+    if (s->phase == 1)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+    specdec__answer_enter(s, SPECDEC__ANSWER_PAIRS);
+    s->flags = SPECDEC__ANSWER_COMMA;
+}
+
+/* ---- Python's and Gemma's way to write values: stack has a bit for each open bracket, 1: of a dict. */
+
+/* What stands before an item or a member's name. */
+static void specdec__answer_comma(specdec_splitter *s)
+{
+    if (s->flags & SPECDEC__ANSWER_COMMA)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ", ");
+    s->flags &= ~SPECDEC__ANSWER_COMMA;
+}
+
+/* A word has ended: a member's name, a number, a constant. */
+static void specdec__answer_word(specdec_splitter *s)
+{
+    static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
+    int i;
+
+    if (!s->noted)
+        return;
+    specdec__answer_comma(s);
+    for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER); i += 2)
+        if (strlen(words[i]) == (size_t)s->noted && memcmp(words[i], s->note, (size_t)s->noted) == 0) {
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
+            s->noted = 0;
+            return;
+        }
+    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_is_json(s)) {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    } else {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted && i < 100; i++)
+            specdec__answer_escape(s, (unsigned char)s->note[i]);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+    }
+    s->noted = 0;
+}
+
+/* A byte inside a string between quotation marks; phase: which mark. */
+static void specdec__answer_quoted(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
+    const char *known = c ? strchr(names, c) : NULL;
+
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+        if (c == 'u' || c == 'x')
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
+        else
+            specdec__answer_escape(s, known ? meant[known - names] : c);
+    } else if (c == '\\') {
+        s->flags |= SPECDEC__ANSWER_ESCAPE;
+    } else if (c == s->phase) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        s->flags &= ~SPECDEC__ANSWER_STRING;
+    } else {
+        specdec__answer_escape(s, c);
+    }
+}
+
+/* A bracket opens (1) or closes. */
+static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
+{
+    if (open) {
+        specdec__answer_comma(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
+        s->depth += s->depth < 30;
+        s->stack = (s->stack & ~(1u << s->depth)) | (dict ? 1u << s->depth : 0);
+        s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER : s->flags & ~SPECDEC__ANSWER_MEMBER;
+        return;
+    }
+    s->flags &= ~SPECDEC__ANSWER_COMMA;
+    if (!s->depth) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
+        specdec__answer_whole(s);
+        return;
+    }
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
+    s->depth--;
+}
+
+/* A byte of arguments in such a syntax, outside strings. */
+static void specdec__answer_literal(specdec_splitter *s, int c)
+{
+    const int python = specdec__answer_row(s)->form == SPECDEC__CALLS_PYTHON;
+    const int member = s->flags & SPECDEC__ANSWER_MEMBER;
+
+    if (python && (c == '"' || c == '\'')) {
+        specdec__answer_comma(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        s->flags |= SPECDEC__ANSWER_STRING;
+        s->phase = c;
+    } else if (member && (c == ':' || (c == '=' && !s->depth))) {
+        specdec__answer_word(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ": ");
+        s->flags &= ~SPECDEC__ANSWER_MEMBER;
+    } else if (c == ',') {
+        specdec__answer_word(s);
+        s->flags |= SPECDEC__ANSWER_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER : 0);
+    } else if (c == '[' || c == '{' || (c == '(' && python)) {
+        specdec__answer_bracket(s, 1, c == '{');
+    } else if (c == ']' || c == '}' || (c == ')' && python)) {
+        specdec__answer_word(s);
+        specdec__answer_bracket(s, 0, 0);
+    } else if (!specdec__answer_is_space(c)) {
+        specdec__answer_note(s, c);
+    }
+}
+
+/* ---- Messages with headers. */
+
+/* The value behind a word of the header, up to a space or the next mark; NULL: there is none. */
+static const char *specdec__answer_header(const specdec_splitter *s, const char *word, int *size)
+{
+    const int length = (int)strlen(word);
+    int i;
+
+    for (i = 0; i + length <= s->noted; i++)
+        if (memcmp(s->note + i, word, (size_t)length) == 0) {
+            for (*size = 0; i + length + *size < s->noted && s->note[i + length + *size] != ' ' &&
+                            s->note[i + length + *size] != '<';)
+                ++*size;
+            return s->note + i + length;
+        }
+    return NULL;
+}
+
+/* The header has ended: what is the message? */
+static void specdec__answer_message(specdec_splitter *s)
+{
+    int size = 0, channel_size = 0;
+    const char *to = specdec__answer_header(s, "to=functions.", &size);
+    const char *channel = specdec__answer_header(s, "<|channel|>", &channel_size);
+    const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
+
+    s->flags = 0;
+    if (to) {
+        s->call = s->calls_begun++;
+        specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        s->flags = SPECDEC__ANSWER_CALLING;
+    } else if (thought) {
+        s->flags = SPECDEC__ANSWER_INSIDE;
+    }
+    s->state = SPECDEC__ANSWER_BODY;
+    s->held = s->noted = 0;
+}
+
+/* ---- A byte. */
+
+/* Text that is held back and is no mark. */
+static void specdec__answer_plain(specdec_splitter *s)
+{
+    const int c = specdec__answer_shift(s);
+    const char byte = (char)c;
+
+    if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP)
+        return;
+    s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_START);
+    specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT, &byte, 1);
+}
+
+/* Is only white space held back? It may stand before a mark. */
+static int specdec__answer_holds_space(const specdec_splitter *s)
+{
+    int i;
+
+    for (i = 0; i < s->held; i++)
+        if (!specdec__answer_is_space((unsigned char)s->hold[i]))
+            return 0;
+    return s->held > 0 && s->held < 48;
+}
+
+/* A mark of a call, or of all of them. */
+static void specdec__answer_marked(specdec_splitter *s, int section)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+
+    if (section)
+        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    else if (row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON)
+        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    else
+        specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+    s->flags = 0;
+}
+
+/* The beginnings of an answer that is a call without a mark. */
+static const char *const specdec__answer_bare[] = {"{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
+
+/* Content or a thought: marks are looked for. */
+static void specdec__answer_text(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
+    const int inside = s->flags & SPECDEC__ANSWER_INSIDE, bare = row && row->flags & SPECDEC__CALLS_BARE &&
+                                                                s->flags & SPECDEC__ANSWER_START;
+    const char *marks[11];
+    char begun[40];
+    int i, found;
+
+    memset(marks, 0, sizeof marks);
+    if (thoughts) {
+        marks[0] = thoughts->open;
+        marks[1] = thoughts->close;
+        for (i = 0; i < 4; i++)
+            marks[4 + i] = thoughts->around[i];
+    }
+    if (row && !inside) {
+        marks[2] = row->section;
+        marks[3] = row->mark;
+    }
+    for (i = 0; bare && i < 3; i++)
+        marks[8 + i] = specdec__answer_bare[i];
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 11, 1);
+        if (found == -1 || (found == -2 && specdec__answer_holds_space(s)))
+            return;
+        if (found == -2) {
+            specdec__answer_plain(s);
+            continue;
+        }
+        s->held = 0;
+        if (found == 2 || found == 3) {
+            specdec__answer_marked(s, found == 2);
+        } else if (found < 2 || found < 8) {
+            s->flags = found ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_INSIDE;
+        } else {
+            memcpy(begun, marks[found], strlen(marks[found]) + 1);
+            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            s->stack = 0;
+            for (i = 1; begun[i]; i++)
+                specdec__answer_object(s, (unsigned char)begun[i]);
+        }
+    }
+}
+
+/* Before, between and behind calls: marks and what separates calls; anything else is content. */
+static void specdec__answer_between(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
+    const char *marks[4];
+    int found, c;
+
+    marks[0] = row->close;
+    marks[1] = row->end;
+    marks[2] = row->mark;
+    marks[3] = row->section;
+    while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
+        c = (unsigned char)s->hold[0];
+        found = specdec__answer_find(s, marks, 4, 0);
+        if (found == -1)
+            return;
+        if (found >= 0) {
+            s->held = 0;
+            if (found >= 2) {
+                specdec__answer_marked(s, found == 3);
+            } else if (found == 1 || !row->end) {
+                s->state = SPECDEC__ANSWER_TEXT;
+                s->flags = SPECDEC__ANSWER_SKIP;
+            }
+            return;
+        }
+        if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
+            specdec__answer_shift(s);
+        } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
+            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            s->stack = 0;
+        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
+            specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+            specdec__answer_note(s, c);
+        } else {
+            s->state = SPECDEC__ANSWER_TEXT;
+            s->flags = SPECDEC__ANSWER_SKIP;
+            specdec__answer_text(s);
+        }
+    }
+}
+
+/* A name, up to its mark. */
+static void specdec__answer_name(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const char *marks[2];
+    int found, c;
+
+    marks[0] = row->middle;
+    marks[1] = row->id;
+    while (s->held && s->state == SPECDEC__ANSWER_NAME) {
+        c = (unsigned char)s->hold[0];
+        if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
+            char next = (char)c;
+
+            specdec__answer_named(s);
+            s->hold[0] = next;
+            s->held = 1;
+            return;
+        }
+        found = specdec__answer_find(s, marks, 2, 0);
+        if (found == -1)
+            return;
+        if (found == 0) {
+            specdec__answer_named(s);
+        } else if (found == 1) {
+            s->held = s->noted = 0;
+        } else if (!specdec__answer_note(s, specdec__answer_shift(s))) {
+            const char last = (char)c;
+
+            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &last, 1);
+            s->noted = 0;
+        }
+    }
+}
+
+/* Names and values of arguments, and their marks. */
+static void specdec__answer_pairs(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const char *marks[2];
+    char line[48];
+    int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
+
+    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? row->key_begin
+               : s->state == SPECDEC__ANSWER_KEY         ? row->key_end
+               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? row->value_begin
+                                                         : row->value_end;
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->close : NULL;
+    if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
+        line[0] = '\n';
+        memcpy(line + 1, row->value_end, strlen(row->value_end) + 1);
+        marks[1] = line;
+    }
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 2, space);
+        if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
+            return;
+        if (found == -2) {
+            const int c = specdec__answer_shift(s);
+
+            if (s->state == SPECDEC__ANSWER_KEY)
+                specdec__answer_note(s, c);
+            else if (s->state == SPECDEC__ANSWER_VALUE)
+                specdec__answer_put(s, c);
+            continue;
+        }
+        s->held = 0;
+        if (s->state == SPECDEC__ANSWER_PAIRS && found == 1) {
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
+            specdec__answer_whole(s);
+        } else if (s->state == SPECDEC__ANSWER_PAIRS) {
+            s->state = SPECDEC__ANSWER_KEY;
+            s->noted = 0;
+        } else if (s->state == SPECDEC__ANSWER_KEY) {
+            specdec__answer_keyed(s);
+        } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
+            s->state = SPECDEC__ANSWER_VALUE;
+        } else {
+            specdec__answer_valued(s);
+        }
+        return;
+    }
+}
+
+/* Strings between marks (Gemma), else byte by byte. */
+static void specdec__answer_literals(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    int fits;
+
+    while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
+        fits = specdec__answer_fits(s, row->value_begin, 0);
+        if (fits == 1)
+            return;
+        if (fits == 2) {
+            s->held = 0;
+            if (!(s->flags & SPECDEC__ANSWER_STRING))
+                specdec__answer_comma(s);
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            s->flags ^= SPECDEC__ANSWER_STRING;
+            continue;
+        }
+        if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
+            specdec__answer_escape(s, specdec__answer_shift(s));
+        else if (s->flags & SPECDEC__ANSWER_STRING)
+            specdec__answer_quoted(s, specdec__answer_shift(s));
+        else
+            specdec__answer_literal(s, specdec__answer_shift(s));
+    }
+}
+
+/* Arguments that are JSON. */
+static void specdec__answer_arguments(specdec_splitter *s)
+{
+    const int c = (unsigned char)s->hold[0];
+
+    if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
+        s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+        specdec__answer_between(s);
+        return;
+    }
+    if (specdec__answer_raw(s, specdec__answer_shift(s)))
+        specdec__answer_whole(s);
+}
+
+/* Headers and bodies of messages (gpt-oss). */
+static void specdec__answer_channels(specdec_splitter *s)
+{
+    static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
+    int found;
+
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 5, 0);
+        if (found == -1)
+            return;
+        if (found == -2) {
+            const char byte = s->hold[0];
+            const int c = specdec__answer_shift(s);
+
+            if (s->state == SPECDEC__ANSWER_BODY)
+                specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                                        : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
+                                                                            : SPECDEC_PART_CONTENT, &byte, 1);
+            else if (!specdec__answer_note(s, c)) {
+                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
+                specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
+                s->state = SPECDEC__ANSWER_BODY;
+                s->flags = s->noted = 0;
+            }
+            continue;
+        }
+        s->held = 0;
+        if (!found && s->state == SPECDEC__ANSWER_HEADER) {
+            specdec__answer_message(s);
+        } else if (found) {
+            if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
+                specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+            s->state = SPECDEC__ANSWER_HEADER;
+            s->flags = s->noted = 0;
+        }
+    }
+}
+
+/* Looks at what is held back, to which a byte was added. */
+static void specdec__answer_step(specdec_splitter *s)
+{
+    switch (s->state) {
+    case SPECDEC__ANSWER_TEXT: specdec__answer_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_between(s); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_object(s, specdec__answer_shift(s)); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_channels(s); break;
+    default: specdec__answer_pairs(s); break;
+    }
+}
+
+/* The answer has ended: what is held back is what it looks like. */
+static void specdec__answer_finish(specdec_splitter *s)
+{
+    while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
+        if (s->state == SPECDEC__ANSWER_TEXT) {
+            specdec__answer_plain(s);
+        } else {
+            const char byte = s->hold[0];
+
+            specdec__answer_shift(s);
+            specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                                    : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
+                                                                        : SPECDEC_PART_CONTENT, &byte, 1);
+        }
+    }
+    if (s->state == SPECDEC__ANSWER_NAME && s->noted)
+        specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+    if (s->state == SPECDEC__ANSWER_HEADER && s->noted)
+        specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+    s->held = s->noted = 0;
+}
+
+/* ---- Taken from outside. */
+
+/* The next bytes; NULL: the answer has ended. */
+static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
+{
+    s->input = bytes;
+    s->length = bytes ? length : 0;
+    s->ended = !bytes;
+}
+
+/* The next part. A step adds less than 1,000 bytes, a name's or a value's, each as an escape; and few parts. */
+static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_part *part)
+{
+    int from;
+
+    if (s->taken == s->queued) {
+        s->taken = s->queued = s->out = 0;
+        while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
+            s->hold[s->held++] = *s->input++;
+            s->length--;
+            specdec__answer_step(s);
+        }
+        if (s->ended && !s->length && !s->queued) {
+            s->ended = 0;
+            specdec__answer_finish(s);
+        }
+    }
+    if (s->taken == s->queued)
+        return 0;
+    from = s->taken ? s->ends[s->taken - 1] : 0;
+    part->kind = (specdec_part_kind)s->kinds[s->taken];
+    part->call = s->numbers[s->taken];
+    part->text.bytes = s->bytes + from;
+    part->text.length = (size_t)(s->ends[s->taken++] - from);
+    return 1;
+}
+
+/* Is a control token spelled in one of the marks that a splitter looks for? */
+static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, specdec__bytes token)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
+    const char *marks[22];
+    size_t at, length;
+    int i;
+
+    memset(marks, 0, sizeof marks);
+    if (row) {
+        const char *const own[] = {row->section, row->mark, row->id, row->middle, row->close, row->end, row->key_begin,
+                                   row->key_end, row->value_begin, row->value_end, row->begin, row->behind,
+                                   row->finish};
+
+        memcpy(marks, own, sizeof own);
+    }
+    if (thoughts) {
+        marks[13] = thoughts->open;
+        marks[14] = thoughts->close;
+        memcpy(marks + 15, thoughts->around, sizeof thoughts->around);
+    }
+    if (row && row->form == SPECDEC__CALLS_CHANNEL)
+        marks[19] = "<|start|><|channel|><|return|>";
+    for (i = 0; i < 22 && token.size; i++)
+        for (at = 0, length = marks[i] ? strlen(marks[i]) : 0; length && at + token.size <= length; at++)
+            if (memcmp(marks[i] + at, token.data, token.size) == 0)
+                return 1;
+    return 0;
+}
+
+/* Does a prompt end inside a thought? */
+static SPECDEC__UNUSED int specdec__answer_inside(const specdec__thoughts *thoughts, const char *text, size_t length)
+{
+    size_t size;
+
+    if (!thoughts)
+        return 0;
+    size = strlen(thoughts->open);
+    while (size && specdec__answer_is_space(thoughts->open[size - 1]))
+        size--;
+    while (length && specdec__answer_is_space((unsigned char)text[length - 1]))
+        length--;
+    return length >= size && memcmp(text + length - size, thoughts->open, size) == 0;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>text/template: what a chat template computes with: values, strings that know which of their bytes come from
  *     messages, and how values are compared and written.
  * ================================================================================================================== */
@@ -23846,6 +25071,8 @@ typedef struct specdec__chat {
     int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
     int runs;                     /* there is no format, but the template can be run, each time */
     int no_system;                /* system messages are refused: the template writes them in a way of its own */
+    const specdec__calls *calls;  /* how calls of tools are written; NULL: that is not known */
+    const specdec__thoughts *thoughts; /* and thoughts; NULL: none are */
     specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
                                       before every first one */
     const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
@@ -24303,7 +25530,7 @@ static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\x
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
-                             specdec__size_multiply(conversation, 8));
+                             specdec__size_multiply(conversation, 13));
 }
 
 /* Says why a template could not be run. */
@@ -24406,6 +25633,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trims = chat->format->trims;
         chat->begins = own && own->begins;
+        chat->thoughts = own ? own->thoughts : NULL;
     }
     missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
     if (missing && name)
@@ -24433,6 +25661,658 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
                          chat->failed, chat->culprit.size ? ": " : "",
                          (int)(chat->culprit.size < 40 ? chat->culprit.size : 40),
                          chat->culprit.size ? (const char *)chat->culprit.data : "");
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/conversation: whole conversations, with thoughts, tools and calls: read from JSON, checked, rendered.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A text of the caller's with its length; one that is not there is empty. */
+static specdec__bytes specdec__text_of(specdec_text text)
+{
+    return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
+                                                                     ? strlen(text.bytes) : text.length);
+}
+
+/* ---- From JSON, in OpenAI's form, to a specdec_chat_input. */
+
+/* A JSON text that is read; what it becomes lies in the arena. */
+typedef struct specdec__reader {
+    specdec__json j;
+    specdec__arena *arena;
+    specdec_error *error;
+    int message;          /* the number of the message that is read; -1: none is */
+    specdec_result failed;
+} specdec__reader;
+
+/* Ends the work; the first reason counts. */
+static void specdec__reader_fail(specdec__reader *r, const char *why)
+{
+    if (!r->failed && r->message < 0)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s", why);
+    else if (!r->failed)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "message %d: %s", r->message, why);
+}
+
+/* Memory; NULL, and the work has ended: there is none left. */
+static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
+{
+    void *room = specdec__arena_take(r->arena, count, size, 8);
+
+    if (!room && !r->failed)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    return room;
+}
+
+/* The member of an object, 0: it is not there, or null. */
+static size_t specdec__reader_member(const specdec__reader *r, size_t object, const char *name)
+{
+    const size_t node = specdec__json_member(&r->j, object, name);
+
+    return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
+}
+
+/* What a string says, with a zero byte behind it; none where node is 0. */
+static specdec_text specdec__reader_string(specdec__reader *r, size_t node, const char *what)
+{
+    specdec_text text = {NULL, 0};
+    size_t most;
+    char *bytes;
+
+    if (!node)
+        return text;
+    if (r->j.nodes[node].kind != SPECDEC__JSON_STRING) {
+        specdec__reader_fail(r, what);
+        return text;
+    }
+    most = r->j.nodes[node].to - r->j.nodes[node].from;
+    bytes = (char *)specdec__reader_take(r, most, 1);
+    if (bytes) {
+        text.bytes = bytes;
+        text.length = specdec__json_string(&r->j, node, bytes, most - 1);
+    }
+    return text;
+}
+
+/* A member as it is spelled. */
+static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
+{
+    specdec_text text = {NULL, 0};
+    specdec__bytes raw;
+
+    if (!node)
+        return text;
+    raw = specdec__json_raw(&r->j, node);
+    text.bytes = (const char *)raw.data;
+    text.length = raw.size;
+    return text;
+}
+
+/* A message's content: a string, or the texts of parts, with line ends between them. */
+static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
+{
+    static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
+    const specdec__json_node *nodes = r->j.nodes;
+    specdec_text text = {NULL, 0};
+    size_t part = node + 1, room;
+    uint32_t i;
+    char *bytes;
+
+    if (!node || nodes[node].kind != SPECDEC__JSON_ARRAY)
+        return specdec__reader_string(r, node, wrong);
+    bytes = (char *)specdec__reader_take(r, (size_t)nodes[node].to - nodes[node].from, 1);
+    for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
+        const size_t type = specdec__json_member(&r->j, part, "type"), say = specdec__json_member(&r->j, part, "text");
+
+        room = nodes[node].to - nodes[node].from - text.length;
+        if (!say || nodes[say].kind != SPECDEC__JSON_STRING || (type && !specdec__json_says(&r->j, type, "text", 4))) {
+            specdec__reader_fail(r, wrong);
+            break;
+        }
+        if (i)
+            bytes[text.length++] = '\n';
+        text.length += specdec__json_string(&r->j, say, bytes + text.length, room - 1);
+    }
+    text.bytes = bytes;
+    return text;
+}
+
+/* The calls of an assistant's message. */
+static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
+{
+    const specdec__json_node *nodes = r->j.nodes;
+    specdec_tool_call *calls;
+    size_t call = node + 1;
+    uint32_t i;
+
+    if (!node)
+        return;
+    if (nodes[node].kind != SPECDEC__JSON_ARRAY) {
+        specdec__reader_fail(r, "its tool_calls are no list");
+        return;
+    }
+    calls = (specdec_tool_call *)specdec__reader_take(r, nodes[node].count, sizeof *calls);
+    for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
+        const size_t inner = specdec__reader_member(r, call, "function"), of = inner ? inner : call;
+        const size_t arguments = specdec__reader_member(r, of, "arguments"), name = specdec__json_member(&r->j, of,
+                                                                                                         "name");
+
+        if (!name)
+            specdec__reader_fail(r, "a call has no name");
+        calls[i].id = specdec__reader_string(r, specdec__reader_member(r, call, "id"), "the id of a call is no text");
+        calls[i].name = specdec__reader_string(r, name, "the name of a call is no text");
+        calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__reader_raw(r, arguments)
+                                 : specdec__reader_string(r, arguments, "the arguments of a call are no text");
+    }
+    message->calls = calls;
+    message->call_count = (int)nodes[node].count;
+}
+
+/* One message. */
+static void specdec__reader_message(specdec__reader *r, size_t node, specdec_chat_message *message)
+{
+    size_t thoughts = specdec__reader_member(r, node, "reasoning_content");
+
+    if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
+        specdec__reader_fail(r, "it is no object");
+        return;
+    }
+    thoughts = thoughts ? thoughts : specdec__reader_member(r, node, "reasoning");
+    message->role = specdec__reader_string(r, specdec__reader_member(r, node, "role"), "its role is no text").bytes;
+    message->content = specdec__reader_content(r, specdec__reader_member(r, node, "content"));
+    message->thoughts = specdec__reader_string(r, thoughts, "its reasoning_content is no text");
+    message->call_id = specdec__reader_string(r, specdec__reader_member(r, node, "tool_call_id"),
+                                              "its tool_call_id is no text");
+    message->name = specdec__reader_string(r, specdec__reader_member(r, node, "name"), "its name is no text");
+    specdec__reader_calls(r, specdec__reader_member(r, node, "tool_calls"), message);
+}
+
+/* tool_choice: a word, or {"type": "function", "function": {"name": NAME}}. */
+static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
+{
+    static const char *const words[] = {"auto", "none", "required"};
+    const size_t inner = node ? specdec__reader_member(r, node, "function") : 0;
+    int i;
+
+    if (!node)
+        return;
+    for (i = 0; i < 3; i++)
+        if (specdec__json_says(&r->j, node, words[i], strlen(words[i]))) {
+            input->tool_choice = (specdec_tool_choice)i;
+            return;
+        }
+    input->tool_choice = SPECDEC_TOOLS_REQUIRED;
+    input->tool = specdec__reader_string(r, inner ? specdec__reader_member(r, inner, "name") : 0,
+                                         "the tool of tool_choice is no text");
+    if (!input->tool.bytes)
+        specdec__reader_fail(r, "tool_choice names no tool");
+}
+
+/* All members that count. */
+static void specdec__reader_members(specdec__reader *r, specdec_chat_input *input)
+{
+    const size_t list = specdec__reader_member(r, 0, "messages");
+    const size_t continues = specdec__reader_member(r, 0, "continue_final_message");
+    specdec_chat_message *messages;
+    size_t node = list + 1;
+
+    if (!list || r->j.nodes[list].kind != SPECDEC__JSON_ARRAY) {
+        specdec__reader_fail(r, "there is no list of messages");
+        return;
+    }
+    messages = (specdec_chat_message *)specdec__reader_take(r, r->j.nodes[list].count, sizeof *messages);
+    for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
+         r->message++, node = r->j.nodes[node].next)
+        specdec__reader_message(r, node, &messages[r->message]);
+    input->messages = messages;
+    input->count = (int)r->j.nodes[list].count;
+    r->message = -1;
+    input->tools = specdec__reader_raw(r, specdec__reader_member(r, 0, "tools"));
+    input->arguments = specdec__reader_raw(r, specdec__reader_member(r, 0, "chat_template_kwargs"));
+    input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
+    specdec__reader_choice(r, specdec__reader_member(r, 0, "tool_choice"), input);
+}
+
+/* Reads a conversation from JSON. What it points to lies in the arena and in the text. Errors: FORMAT, CONTEXT. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *text, size_t size, specdec__arena *arena,
+                                                                 specdec_chat_input *input, specdec_error *error)
+{
+    specdec__reader r;
+
+    memset(&r, 0, sizeof r);
+    memset(input, 0, sizeof *input);
+    r.arena = arena;
+    r.error = error;
+    r.message = -1;
+    r.j.text = (const unsigned char *)text;
+    r.j.size = size;
+    if (!specdec__json_read(&r.j))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.at,
+                             r.j.failed);
+    r.j.room = r.j.count;
+    r.j.nodes = (specdec__json_node *)specdec__reader_take(&r, r.j.room, sizeof *r.j.nodes);
+    if (r.j.nodes && specdec__json_read(&r.j))
+        specdec__reader_members(&r, input);
+    return r.failed;
+}
+
+/* ---- Checks. */
+
+/* Is a text missing, or JSON of this kind? */
+static int specdec__conversation_is_json(specdec_text text, int kind)
+{
+    const specdec__bytes bytes = specdec__text_of(text);
+    specdec__json_node node;
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = bytes.data;
+    j.size = bytes.size;
+    j.nodes = &node;
+    j.room = 1;
+    return !bytes.data || (specdec__json_read(&j) && node.kind == kind);
+}
+
+/* Refuses what is not there. most: bytes that a text may have. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
+                                                                  specdec_error *error)
+{
+    size_t all = specdec__size_add(specdec__text_of(input->tools).size, specdec__text_of(input->arguments).size);
+    int i, k;
+
+    if (!input->messages || input->count < 1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", input->messages ? input->count : 0);
+    if ((unsigned)input->tool_choice > SPECDEC_TOOLS_REQUIRED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "tool_choice is %d", (int)input->tool_choice);
+    for (i = 0; i < input->count; i++) {
+        const specdec_chat_message *m = &input->messages[i];
+
+        if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
+        all = specdec__size_add(all, specdec__size_add(specdec__text_of(m->content).size,
+                                                       specdec__text_of(m->thoughts).size));
+        for (k = 0; k < m->call_count; k++)
+            if (!m->calls[k].name.bytes)
+                return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
+            else
+                all = specdec__size_add(all, specdec__text_of(m->calls[k].arguments).size);
+    }
+    if (!specdec__conversation_is_json(input->tools, SPECDEC__JSON_ARRAY) ||
+        !specdec__conversation_is_json(input->arguments, SPECDEC__JSON_OBJECT))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "tools are no JSON array, or the template's arguments no JSON object");
+    if (all > most)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", all, most);
+    if (input->continues && strcmp(input->messages[input->count - 1].role, "assistant"))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "only a last message of the assistant can be continued");
+    return SPECDEC_OK;
+}
+
+/* ---- As a template reads it. */
+
+/* How templates are asked, one way after the other until one succeeds: most read arguments as objects, some as text,
+   and some no content that is null. */
+enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
+
+/* Members of a dict that is being made. */
+typedef struct specdec__dict {
+    specdec__template_value *items;
+    size_t count;
+} specdec__dict;
+
+static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
+{
+    if (!m->items)
+        return;
+    m->items[2 * m->count] = specdec__template_string(name);
+    m->items[2 * m->count++ + 1] = value;
+}
+
+/* A text that comes from a message. */
+static specdec__template_value specdec__conversation_text(specdec__template *t, specdec_text text)
+{
+    const specdec__bytes bytes = specdec__text_of(text);
+
+    return specdec__template_marked(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
+}
+
+/* A call's arguments: an object, where they are JSON; else, or if asked for so, their text. */
+static specdec__template_value specdec__conversation_arguments(specdec__template *t, specdec_text arguments, int way)
+{
+    specdec__bytes bytes = specdec__text_of(arguments);
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    if (!bytes.size)
+        bytes = specdec__template_bytes("{}", 2);
+    j.text = bytes.data;
+    j.size = bytes.size;
+    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_read(&j))
+        return specdec__template_read_json(t, bytes);
+    return specdec__template_marked(t, bytes.data, bytes.size);
+}
+
+/* A message's calls. */
+static specdec__template_value specdec__conversation_calls(specdec__template *t, const specdec_chat_message *message,
+                                                           int way)
+{
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
+    specdec__dict call, function;
+    int i;
+
+    for (i = 0; list && i < message->call_count && !t->failed; i++) {
+        const specdec_tool_call *of = &message->calls[i];
+
+        memset(&call, 0, sizeof call);
+        memset(&function, 0, sizeof function);
+        call.items = specdec__template_new_list(t, 6);
+        function.items = specdec__template_new_list(t, 4);
+        if (of->id.bytes)
+            specdec__dict_add(&call, "id", specdec__conversation_text(t, of->id));
+        specdec__dict_add(&call, "type", specdec__template_string("function"));
+        specdec__dict_add(&function, "name", specdec__conversation_text(t, of->name));
+        specdec__dict_add(&function, "arguments", specdec__conversation_arguments(t, of->arguments, way));
+        specdec__dict_add(&call, "function", specdec__template_of(SPECDEC__TEMPLATE_DICT, function.items,
+                                                                     function.count));
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, call.items, call.count);
+    }
+    return specdec__template_listing(list, list ? (size_t)message->call_count : 0);
+}
+
+/* One message as a dict. */
+static specdec__template_value specdec__conversation_message(specdec__template *t, const specdec_chat_message *message,
+                                                             int way)
+{
+    const char *known = specdec__template_role(message->role, strlen(message->role));
+    specdec__dict m;
+
+    memset(&m, 0, sizeof m);
+    m.items = specdec__template_new_list(t, 12);
+    specdec__dict_add(&m, "role", known ? specdec__template_string(known)
+                                           : specdec__template_marked(t, message->role, strlen(message->role)));
+    specdec__dict_add(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
+                                            ? specdec__conversation_text(t, message->content)
+                                            : specdec__template_none());
+    if (message->thoughts.bytes)
+        specdec__dict_add(&m, "reasoning_content", specdec__conversation_text(t, message->thoughts));
+    if (message->call_count)
+        specdec__dict_add(&m, "tool_calls", specdec__conversation_calls(t, message, way));
+    if (message->call_id.bytes)
+        specdec__dict_add(&m, "tool_call_id", specdec__conversation_text(t, message->call_id));
+    if (message->name.bytes)
+        specdec__dict_add(&m, "name", specdec__conversation_text(t, message->name));
+    return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
+}
+
+/* Gives a template a conversation of the first `count` messages. */
+static void specdec__conversation_give(specdec__template *t, const specdec_chat_input *input, int count, int way)
+{
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
+    int i;
+
+    for (i = 0; list && i < count && !t->failed; i++)
+        list[i] = specdec__conversation_message(t, &input->messages[i], way);
+    specdec__template_give(t, specdec__template_string("messages"), specdec__template_listing(list, list ? (size_t)count
+                                                                                                         : 0));
+    tools = specdec__template_none();
+    if (input->tool_choice != SPECDEC_TOOLS_NONE)
+        tools = specdec__template_read_json(t, specdec__text_of(input->tools));
+    if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
+        tools = specdec__template_none();
+    specdec__template_give(t, specdec__template_string("tools"), tools);
+    arguments = specdec__template_read_json(t, specdec__text_of(input->arguments));
+    if (arguments.kind == SPECDEC__TEMPLATE_DICT)
+        for (i = 0; i < (int)arguments.size; i++)
+            specdec__template_give(t, specdec__template_items(&arguments)[2 * i],
+                                   specdec__template_items(&arguments)[2 * i + 1]);
+}
+
+/* Cuts what was written behind the content of the last message, which is to be continued, as transformers does: white
+   space that the template has dropped at its end stays dropped. */
+static specdec_result specdec__conversation_open(specdec_text content, specdec__chat_text *out, specdec_error *error)
+{
+    specdec_message message;
+    specdec__bytes text, left;
+    size_t at, found = SIZE_MAX;
+
+    memset(&message, 0, sizeof message);
+    message.text = content.bytes ? content.bytes : "";
+    message.length = content.bytes ? content.length : 0;
+    text = specdec__chat_trim(&message, 3);
+    left = specdec__chat_trim(&message, 1);
+    for (at = 0; text.size && text.size <= out->needed && at <= out->needed - text.size; at++)
+        if (memcmp(out->text + at, text.data, text.size) == 0 && out->plain[at / 8] >> at % 8 & 1)
+            found = at;
+    if (found == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model's chat template does not write the last message so that it can be continued");
+    at = left.size <= out->needed - found && memcmp(out->text + found, left.data, left.size) == 0 ? left.size
+                                                                                                  : text.size;
+    out->needed = found + at;
+    return SPECDEC_OK;
+}
+
+/* What a template needs, and where: memory[bytes], aligned as for pointers. */
+typedef struct specdec__conversation_work {
+    const specdec__vocab *vocab;
+    specdec__bytes text;  /* the template */
+    unsigned char *memory;
+    size_t bytes;
+    int64_t now;
+} specdec__conversation_work;
+
+/* Renders a conversation by a template, with what makes the model answer. Errors: ARGUMENT (the template refuses it),
+   CONTEXT, FORMAT, UNSUPPORTED. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
+specdec__conversation_render(const specdec__conversation_work *w, const specdec_chat_input *input,
+                             specdec__chat_text *out, specdec_error *error)
+{
+    const specdec_chat_message *last = &input->messages[input->count - 1];
+    const int empty = input->continues && !specdec__text_of(last->content).size;
+    const int open = input->continues && !empty, count = input->count - empty;
+    const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
+    specdec__template *t = (specdec__template *)(void *)w->memory;
+    specdec_result result = SPECDEC_OK;
+    int way;
+
+    if (w->bytes < used)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
+        specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
+        t->now = w->now;
+        specdec__chat_give(t, specdec__chat_token(w->vocab, w->vocab->bos),
+                           specdec__chat_token(w->vocab, w->vocab->eos), !open);
+        specdec__conversation_give(t, input, count, way);
+        specdec__template_render(t);
+        if (!t->failed)
+            break;
+        if (!result)
+            result = specdec__chat_refused(t, error);
+        if (t->raised || t->full)
+            return result;
+    }
+    if (t->failed)
+        return result;
+    out->needed = t->written;
+    return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
+}
+
+/* ---- Which marks a template's models write. */
+
+/* What a known call is: how much of what a template has written is it, and its parts without white space. */
+static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
+                  specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
+
+/* The place behind the last occurrence of a word; 0: there is none. */
+static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
+{
+    const size_t size = strlen(word);
+    size_t at = text.size >= size ? text.size - size + 1 : 0;
+
+    while (at-- > 0)
+        if (memcmp(text.data + at, word, size) == 0)
+            return at + size;
+    return 0;
+}
+
+/* Do the parts that a splitter with this row makes of a text give the known call, once? */
+static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
+{
+    const char *want = specdec__conversation_call_arguments;
+    size_t named = 0, matched = 0, i;
+    int good = 1, whole = 0;
+    specdec_splitter s;
+    specdec_part part;
+
+    if (row->flags & SPECDEC__CALLS_BARE) {
+        const size_t at = specdec__conversation_behind(specdec__template_bytes(text, size), "{\"name\":");
+
+        if (!at)
+            return 0;
+        text += at - 8;
+        size -= at - 8;
+    }
+    if (row->section && !specdec__conversation_behind(specdec__template_bytes(text, size), row->section))
+        return 0;
+    specdec__answer_begin(&s, row, NULL, 0);
+    specdec__answer_push(&s, text, size);
+    while (good && specdec__answer_next(&s, &part)) {
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_NAME; i++, named++)
+            good = good && named < sizeof specdec__conversation_name - 1 &&
+                   part.text.bytes[i] == specdec__conversation_name[named];
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_ARGUMENTS; i++)
+            if (part.text.bytes[i] != ' ')
+                good = good && want[matched] && part.text.bytes[i] == want[matched++];
+        whole += part.kind == SPECDEC_PART_END;
+        good = good && (part.call <= 0);
+    }
+    return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
+}
+
+/* Does a text name a mark? A missing one is not named. */
+static int specdec__conversation_names(specdec__bytes text, const char *mark)
+{
+    return mark && specdec__conversation_behind(text, mark) > 0;
+}
+
+/* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
+static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    size_t k;
+    uint32_t id;
+
+    for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
+        if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
+            specdec__conversation_names(text, specdec__call_table[k].mark))
+            return &specdec__call_table[k];
+    for (id = 0; id < v->count; id++) {
+        const specdec__bytes token = specdec__cursor_string(&c);
+
+        for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
+            if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
+                 specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
+                specdec__bytes_are(token, specdec__call_table[k].mark))
+                return &specdec__call_table[k];
+    }
+    return NULL;
+}
+
+/* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
+   stays in w->found. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
+                                                                             specdec__bytes text,
+                                                                             const specdec__vocab *v)
+{
+    static const char tools[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
+        "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", "
+        "\"description\": \"City.\"}, \"days\": {\"type\": \"integer\", \"description\": \"Days.\"}}, "
+        "\"required\": [\"city\"]}}}]";
+    specdec__chat *const chat = &w->found->chat;
+    specdec_chat_message messages[2];
+    specdec_tool_call call;
+    specdec_chat_input input;
+    specdec__bytes written;
+    size_t i, from;
+    int way, writes = 0;
+
+    memset(messages, 0, sizeof messages);
+    memset(&call, 0, sizeof call);
+    memset(&input, 0, sizeof input);
+    messages[0].role = "user";
+    messages[0].content.bytes = specdec__conversation_question;
+    messages[0].content.length = SPECDEC_WHOLE_STRING;
+    messages[1].role = "assistant";
+    messages[1].calls = &call;
+    messages[1].call_count = 1;
+    call.id.bytes = "call00001";
+    call.name.bytes = specdec__conversation_name;
+    call.arguments.bytes = specdec__conversation_call_arguments;
+    call.id.length = call.name.length = call.arguments.length = SPECDEC_WHOLE_STRING;
+    input.messages = messages;
+    input.count = 2;
+    input.tools.bytes = tools;
+    input.tools.length = sizeof tools - 1;
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
+        specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        w->run.now = 0;
+        specdec__chat_give(&w->run, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 0);
+        specdec__conversation_give(&w->run, &input, 2, way);
+        specdec__template_render(&w->run);
+        written = specdec__template_bytes(w->output, w->run.written);
+        from = w->run.failed ? 0 : specdec__conversation_behind(written, specdec__conversation_question);
+        writes |= from && specdec__conversation_behind(written, specdec__conversation_name) > from;
+        for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
+            if (specdec__conversation_fits(&specdec__call_table[i], w->output + from, written.size - from))
+                chat->calls = &specdec__call_table[i];
+    }
+    if (!chat->calls && !writes && specdec__conversation_names(text, "tool"))
+        chat->calls = specdec__conversation_named(text, v);
+    for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
+        if (specdec__conversation_names(text, specdec__thought_table[i].close) &&
+            (!i || specdec__conversation_names(text, specdec__thought_table[i].open)))
+            chat->thoughts = &specdec__thought_table[i];
+}
+
+/* ---- In a known format, for models without a template, or builds that run none. */
+
+/* The same conversation for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has what no known
+   format writes. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
+                                                                  specdec__arena *arena, const specdec_message **out,
+                                                                  specdec_error *error)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    specdec_message *messages = (specdec_message *)specdec__arena_take(arena, (size_t)input->count, sizeof *messages,
+                                                                       8);
+    int i, role;
+
+    *out = messages;
+    if (!messages)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    for (i = 0; i < input->count; i++) {
+        const specdec_chat_message *m = &input->messages[i];
+        const specdec__bytes content = specdec__text_of(m->content);
+
+        for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
+            ;
+        if (role == 3 || m->call_count)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                 "message %d: this chat format knows system, user and assistant alone, without calls",
+                                 i);
+        messages[i].role = (specdec_role)role;
+        messages[i].text = content.data ? (const char *)content.data : "";
+        messages[i].length = content.size;
+        messages[i].special = input->special;
+    }
+    return SPECDEC_OK;
 }
 
 SPECDEC__FOR_SPEED
@@ -33776,6 +35656,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         work->memory = memory;
         work->bytes = bytes;
         specdec__chat_recognise(work, m->chat_template, &m->vocab);
+        specdec__conversation_recognise(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_again(arena, from);
@@ -44081,6 +45962,8 @@ struct specdec {
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
     size_t text_room;
+    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
+    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
@@ -44098,6 +45981,7 @@ struct specdec {
 
     /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
     specdec_error error;
+    specdec_splitter splitter;   /* with parts: of the answer */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
@@ -44140,7 +46024,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
-    unsigned char *stop_bytes, *token_text, *piece;
+    unsigned char *stop_bytes, *token_text, *piece, *parts;
     float *logprobs;
 
     specdec__context_view(target, &view, room, 0, arena);
@@ -44150,6 +46034,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
@@ -44170,6 +46055,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->text_room = text_room;
     t->token_text = token_text;
     t->piece = piece;
+    t->part_bytes = parts;
     t->merged = merged;
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
@@ -44361,6 +46247,7 @@ static void specdec__stream_answer(specdec *t)
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
+    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -44379,6 +46266,20 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+}
+
+/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
+   say so, and where the splitter of parts looks for them. */
+static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
+                                             size_t *more, specdec_error *error)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int mark = t->parts && !t->settings.show_special &&
+                     specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                     specdec__answer_shows(&t->splitter, specdec__vocab_text(v, (uint32_t)token));
+
+    stream->show_special = t->settings.show_special || mark;
+    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Turns count items of `size` bytes around. */
@@ -44419,16 +46320,16 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *tokens, int count)
+/* Can these tokens be appended to the first `keep` ones? */
+static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
 
-    if (count < 0 || (count && !tokens) || (!count && !t->handed_out))
+    if (count < 0 || (count && !tokens) || (!count && !keep))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= t->context - t->handed_out)
+    if (count >= t->context - keep)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
-                             count, specdec__max_int(t->context - t->handed_out - 1, 0));
+                             count, specdec__max_int(t->context - keep - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
@@ -45610,6 +47511,12 @@ static specdec *specdec__engine_fork(specdec *of)
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
+    t->inside = of->inside;
+    t->parts = of->parts;
+    t->splitter = of->splitter;
+    memcpy(t->part_bytes, of->part_bytes, 2 * of->text_room + SPECDEC__STOP_MAX_BYTES);
+    if (of->splitter.input)
+        t->splitter.input = (const char *)t->part_bytes + (of->splitter.input - (const char *)of->part_bytes);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
     if (t->logprobs) {
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
@@ -46004,34 +47911,52 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that
-   has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. wanted: NULL, or where a row
-   or the states of each of them shall go. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
+   is to be run again, for its logits. */
+static void specdec__engine_cut(specdec *t, int keep, int follow)
 {
-    const int before = t->handed_out, stock = t->count - before, from_row = t->from_row;
+    specdec__engine *e = t->engine;
+    int i;
+
+    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+        specdec__engine_retain(t);
+    specdec__ahead_forget(t, keep);
+    specdec__engine_reroot(t, keep + (follow > 0));
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->truncate)
+            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
+}
+
+/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
+   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
+   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
+   go. */
+static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
+                                              const specdec__rows *wanted)
+{
+    const int replaced = t->count - keep, from_row = t->from_row;
     double start = specdec__os_seconds();
-    specdec_result result = specdec__stream_prompt_check(t, tokens, count);
+    specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
 
     if (result)
         return result;
-    if (stock)
-        specdec__engine_forget(t, before);
+    if (replaced)
+        specdec__engine_cut(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, stock, count);
-    t->count = before + count;
-    result = specdec__engine_read(t, before, count ? wanted : NULL);
+    specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
+    t->count = keep + count;
+    result = specdec__engine_read(t, keep, count ? wanted : NULL);
     if (result) {
-        specdec__engine_forget(t, before);
-        specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, count, stock);
-        t->count = before + stock;
+        specdec__engine_forget(t, keep);
+        specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
+        t->count = keep + replaced;
         t->from_row = from_row;
         return result;
     }
     t->handed_out = t->count;
-    for (i = before; t->logprobs && i < t->count; i++)
+    for (i = keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     specdec__engine_disown(t, 0);
     t->forks = 0;
@@ -46041,6 +47966,12 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
     t->stats.prompt_seconds += specdec__os_seconds() - start;
     t->prompted_at = start;
     return SPECDEC_OK;
+}
+
+/* The same behind all that was handed out. */
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+{
+    return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
 }
 
 SPECDEC__FOR_SPEED
@@ -50966,7 +52897,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     int i;
 
     for (i = t->answer_from; i < t->handed_out; i++, known += more)
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
     return known < back ? 0 : known - back;
@@ -51021,7 +52952,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_ended(t, i))
             break; /* by settings that came later */
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
@@ -51121,45 +53052,82 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. special: flags of the tokenizer; plain: see
-   there. */
-static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special,
-                                           const unsigned char *plain)
+/* What of a sequence stays when it is prompted, and what is put behind that before the prompt: the part of an answer
+   that was handed out of the token in which a stop string begins, as tokens that lie behind the sequence. */
+typedef struct specdec__head {
+    int keep, fresh;
+} specdec__head;
+
+/* All that was handed out. */
+static specdec__head specdec__whole_head(const specdec *t)
+{
+    specdec__head head;
+
+    head.keep = t->handed_out;
+    head.fresh = 0;
+    return head;
+}
+
+/* The last token of what stays; -1: there is none. */
+static int32_t specdec__head_last(const specdec *t, specdec__head head)
+{
+    return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
+}
+
+/* The tokens of a text behind `head`, straight into the engine's own token buffer, behind the head's own ones. special:
+   flags of the tokenizer; plain: see there. */
+static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
+                                           const unsigned char *plain, int *read)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
-    const int flags = !t->handed_out                                             ? SPECDEC_TOKENIZE_BEGIN
-                      : specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0
-                                                                                 : SPECDEC_TOKENIZE_INSIDE;
-    size_t count, room = (size_t)specdec__max_int(t->context - t->handed_out, 0);
+    const int32_t last = specdec__head_last(t, head);
+    const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
+                      : specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)last)) ? 0
+                                                                                           : SPECDEC_TOKENIZE_INSIDE;
+    size_t count, room = (size_t)specdec__max_int(t->context - head.keep - head.fresh, 0);
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count, room, &count,
+    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count + head.fresh, room, &count,
                                t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
+    *read = (int)count;
+    return result;
+}
+
+/* The same, and runs them. */
+static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
+                                           const unsigned char *plain)
+{
+    int count;
+    specdec_result result = specdec__prompt_read(t, head, text, length, special, plain, &count);
+
     if (result)
         return result;
-    return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
+    result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
+    if (!result)
+        t->stats.prompt_tokens -= head.fresh;
+    return specdec__engine_uncancel(t, result);
 }
 
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
+    return result ? result : specdec__prompt_text(t, specdec__whole_head(t), text, length, 0, NULL);
 }
 
 static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+    return result ? result
+                  : specdec__prompt_text(t, specdec__whole_head(t), text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
@@ -51197,40 +53165,6 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. */
-static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
-{
-    const specdec__chat_format *format = t->engine->chat.format;
-    const specdec__vocab *v = &t->model->vocab;
-    const char *after = format->after[SPECDEC_ASSISTANT];
-    size_t size = strlen(after), from;
-    specdec__bytes end;
-
-    if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
-        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
-        return;
-    }
-    end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
-    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
-    from = from < size ? from + end.size : 0;
-    specdec__chat_append(out, after + from, size - from, 0);
-}
-
-/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
-static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
-{
-    const size_t most = t->engine->chat_bytes;
-    int i;
-
-    for (i = 0; i < count; i++)
-        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                                 "message %d has %zu bytes; with this context, %zu are the most", i,
-                                 messages[i].length, most);
-    return SPECDEC_OK;
-}
-
 /* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
    string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
 static int specdec__cut_at(specdec *t, size_t back, size_t *part)
@@ -51244,8 +53178,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
-            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
-                                      NULL);
+            specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
             memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
             if (all + more + (size_t)stream.held_count <= sure)
                 continue;
@@ -51260,85 +53193,47 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
+/* What of an answer stays that a stop string has ended: what was handed out. Of other answers: all. Errors: CONTEXT,
+   MEMORY. */
+static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    specdec_result result;
+    size_t part, count = 0;
+    int after_special;
+
+    *head = specdec__whole_head(t);
+    if (!t->stop.stopped || !t->stop.cut)
+        return SPECDEC_OK;
+    head->keep = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = head->keep &&
+                    specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
+                               t->tokens + t->count, (size_t)(t->context - head->keep), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the end of the answer anew");
+    head->fresh = (int)count;
+    return result;
+}
+
 static specdec_result specdec__call_cut_stop(specdec *t)
 {
     specdec_result result = specdec__check_call(t, 1);
-    const specdec__vocab *v;
-    size_t part, count = 0;
-    int at, after_special, i;
+    specdec__head head;
+    int i;
 
-    if (result || !t->stop.stopped || !t->stop.cut)
+    if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
-    v = &t->model->vocab;
-    at = specdec__cut_at(t, t->stop.cut, &part);
-    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
-    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
-                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
-                               t->engine->scratch_bytes, &t->error);
-    if (result)
-        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
-                                                              "end of the answer anew") : result;
-    specdec__engine_disown(t, at);
-    specdec__engine_forget(t, at);
-    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
-    t->count = t->handed_out = at + (int)count;
-    for (i = at; t->logprobs && i < t->count; i++)
+    specdec__engine_disown(t, head.keep);
+    specdec__engine_forget(t, head.keep);
+    memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
+    t->count = t->handed_out = head.keep + head.fresh;
+    for (i = head.keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->from_row = 0;
     t->stop.cut = 0;
     return SPECDEC_OK;
-}
-
-/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before. */
-static specdec_result specdec__chat_text_of(specdec *t, const specdec_message *messages, int count,
-                                            specdec__chat_text *out)
-{
-    const specdec__vocab *v = &t->model->vocab;
-    const int begun = t->handed_out > 0;
-    const int32_t last = begun ? t->tokens[t->handed_out - 1] : -1;
-
-    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
-        return specdec__chat_by_template(v, t->model->chat_template, begun,
-                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
-                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
-                                         &t->error);
-    if (begun)
-        specdec__chat_end_turn(t, out);
-    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
-                                &t->error);
-}
-
-static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
-{
-    specdec_result result = specdec__check_call(t, messages != NULL);
-    const specdec__vocab *v;
-    specdec__chat_text out;
-
-    if (result)
-        return result;
-    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
-        return specdec__chat_unknown(&t->engine->chat, &t->error);
-    if (count < 1)
-        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
-    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
-        return result;
-    if ((result = specdec__call_cut_stop(t)) != SPECDEC_OK)
-        return result;
-    v = &t->model->vocab;
-    out.text = t->engine->chat_text;
-    out.plain = t->engine->chat_plain;
-    out.size = t->engine->chat_bytes;
-    out.needed = 0;
-    result = specdec__chat_text_of(t, messages, count, &out);
-    if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
-    if (result)
-        return result;
-    if (t->handed_out && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1])))
-        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
-    return specdec__prompt_text(t, out.text, out.needed,
-                                specdec__chat_flags(&t->engine->chat, v, &out, t->handed_out > 0), out.plain);
 }
 
 /* Makes sure that there is a token to hand out; with work = 0 without a step. */
@@ -51428,8 +53323,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         }
         if (result)
             return result;
-        result = specdec__text_stream_push(&t->stream, &t->model->vocab, t->tokens[t->handed_out], t->token_text,
-                                           t->text_room, &more, &t->error);
+        result = specdec__stream_decode(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
         if (result)
             return result;
         t->handed_out++;
@@ -51659,6 +53553,352 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
         memset(logits, 0, row * sizeof *logits);
     memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
     return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/api_chat: bodies of the API: whole conversations, answers in parts.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
+   the answer, the part behind the end token otherwise. last: the answer's last token. */
+static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
+{
+    const specdec__chat_format *format = t->engine->chat.format;
+    const specdec__vocab *v = &t->model->vocab;
+    const char *after = format->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from;
+    specdec__bytes end;
+
+    if (!specdec__vocab_is_end(v, last)) {
+        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+        return;
+    }
+    end = specdec__vocab_text(v, (uint32_t)last);
+    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
+    from = from < size ? from + end.size : 0;
+    specdec__chat_append(out, after + from, size - from, 0);
+}
+
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before,
+   which ended with the token `last`; -1: there is none. */
+static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
+                                            specdec__chat_text *out)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int begun = last >= 0;
+
+    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+        return specdec__chat_by_template(v, t->model->chat_template, begun,
+                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
+                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
+                                         &t->error);
+    if (begun)
+        specdec__chat_end_turn(t, last, out);
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+                                &t->error);
+}
+
+/* Room for a rendered conversation, still empty. */
+static specdec__chat_text specdec__chat_room(const specdec *t)
+{
+    specdec__chat_text out;
+
+    out.text = t->engine->chat_text;
+    out.plain = t->engine->chat_plain;
+    out.size = t->engine->chat_bytes;
+    out.needed = 0;
+    return out;
+}
+
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
+{
+    specdec_result result = specdec__check_call(t, messages != NULL);
+    const specdec__vocab *v;
+    specdec__chat_text out;
+    specdec__head head;
+    int32_t last;
+
+    if (result)
+        return result;
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
+        return specdec__chat_unknown(&t->engine->chat, &t->error);
+    if (count < 1)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
+        (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+        return result;
+    v = &t->model->vocab;
+    last = specdec__head_last(t, head);
+    out = specdec__chat_room(t);
+    result = specdec__chat_text_of(t, last, messages, count, &out);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (result)
+        return result;
+    if (last >= 0 && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)last)))
+        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    result = specdec__prompt_text(t, head, out.text, out.needed,
+                                  specdec__chat_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+    if (!result)
+        t->inside = specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    return result;
+}
+
+/* ---- Whole conversations. */
+
+/* What two ways to write tokens have in common at their beginnings. */
+typedef struct specdec__common {
+    int held, fresh; /* tokens of the one and of the other that spell the same */
+} specdec__common;
+
+/* Compares held[held_count] with fresh[fresh_count], byte by byte, but control tokens as tokens: a model may write a
+   text in other tokens than the tokenizer does. *common: the last place where both are at the end of a token. room: of
+   twice a token's bytes. */
+static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
+                                              const int32_t *fresh, int fresh_count, unsigned char *room,
+                                              size_t longest)
+{
+    unsigned char *bytes[2];
+    size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
+    specdec__common now = {0, 0}, common = {0, 0};
+    int side, equal = 1;
+
+    bytes[0] = room;
+    bytes[1] = room + longest;
+    while (equal) {
+        if (!left[0] && !left[1]) {
+            common = now;
+            if (now.held < held_count && now.fresh < fresh_count && held[now.held] == fresh[now.fresh]) {
+                now.held++;
+                now.fresh++;
+                continue;
+            }
+        }
+        for (side = 0; side < 2 && equal; side++) {
+            int *const next = side ? &now.fresh : &now.held;
+            const int32_t token = *next < (side ? fresh_count : held_count) ? (side ? fresh : held)[*next] : -1;
+
+            if (left[side])
+                continue;
+            equal = token >= 0 && !specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                    !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
+            at[side] = 0;
+            ++*next;
+        }
+        same = left[0] < left[1] ? left[0] : left[1];
+        equal = equal && memcmp(bytes[0] + at[0], bytes[1] + at[1], same) == 0;
+        for (side = 0; side < 2 && equal; side++) {
+            at[side] += same;
+            left[side] -= same;
+        }
+    }
+    return common;
+}
+
+/* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
+static specdec_result specdec__conversation_text_of(specdec *t, const specdec_chat_input *input, specdec__arena *arena,
+                                                    specdec__chat_text *out)
+{
+    const specdec__chat *chat = &t->engine->chat;
+    const specdec__vocab *v = &t->model->vocab;
+    const specdec_message *messages;
+    specdec__conversation_work work;
+    specdec_result result;
+
+    if (SPECDEC__TEMPLATES && t->model->chat_template.data && !t->engine->config.chat_format) {
+        arena->used = (arena->used + 63) & ~(size_t)63;
+        work.vocab = v;
+        work.text = t->model->chat_template;
+        work.memory = arena->base + arena->used;
+        work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
+        work.now = specdec__os_date();
+        return specdec__conversation_render(&work, input, out, &t->error);
+    }
+    if (!SPECDEC__CHATS || !chat->format)
+        return specdec__chat_unknown(chat, &t->error);
+    if (specdec__text_of(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
+                             chat->format->name);
+    if ((result = specdec__conversation_plain(input, arena, &messages, &t->error)) != SPECDEC_OK ||
+        (result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, messages, input->count, out,
+                                       &t->error)) != SPECDEC_OK || !input->continues)
+        return result;
+    return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
+}
+
+/* Where a call must follow, the prompt begins it: this text, of at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
+                                                 size_t *begun)
+{
+    const specdec__bytes name = specdec__text_of(input->tool);
+    const specdec__calls *calls = t->engine->chat.calls;
+    const size_t before = out->needed;
+
+    *begun = 0;
+    if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
+        return SPECDEC_OK;
+    if (!calls || !specdec__text_of(input->tools).size)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             calls ? "a tool is required, but there are none"
+                                   : "a tool is required, but how this model calls tools is not known");
+    specdec__chat_append(out, calls->begin, SPECDEC_WHOLE_STRING, 0);
+    if (name.size) {
+        specdec__chat_append(out, (const char *)name.data, name.size, 1);
+        specdec__chat_append(out, calls->behind, SPECDEC_WHOLE_STRING, 0);
+    }
+    *begun = out->needed - before;
+    if (*begun >= SPECDEC__STOP_MAX_BYTES)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the name of the tool is too long");
+    return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
+}
+
+/* Puts a conversation in the place of what a sequence holds. */
+static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    specdec__chat_text out = specdec__chat_room(t);
+    specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
+    const specdec__head empty = {0, 0};
+    specdec__common common;
+    int count = 0, inside;
+    size_t begun = 0;
+
+    if (!result)
+        result = specdec__conversation_text_of(t, input, arena, &out);
+    if (!result)
+        result = specdec__conversation_call(t, input, &out, &begun);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (!result)
+        result = specdec__prompt_read(t, empty, out.text, out.needed, specdec__chat_flags(&t->engine->chat, v, &out, 0),
+                                      input->special ? NULL : out.plain, &count);
+    if (result)
+        return result;
+    if (!count)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
+    inside = !begun && specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
+                                    (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+    result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
+    if (result)
+        return specdec__engine_uncancel(t, result);
+    t->inside = inside;
+    if (begun)
+        memcpy(t->piece, out.text + out.needed - begun, begun);
+    t->freed = begun;
+    return SPECDEC_OK;
+}
+
+/* All of the scratch memory. */
+static specdec__arena specdec__scratch_arena(const specdec *t)
+{
+    specdec__arena arena;
+
+    arena.base = (unsigned char *)t->engine->scratch;
+    arena.size = t->engine->scratch_bytes;
+    arena.used = 0;
+    return arena;
+}
+
+static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat_input *input)
+{
+    specdec_result result = specdec__check_call(t, input != NULL);
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    arena = specdec__scratch_arena(t);
+    return specdec__engine_converse(t, input, &arena);
+}
+
+static specdec_result specdec__call_chat_json(specdec *t, const char *json, size_t length)
+{
+    specdec_result result = specdec__check_call(t, json != NULL);
+    specdec_chat_input input;
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    length = length == SPECDEC_WHOLE_STRING ? strlen(json) : length;
+    arena = specdec__scratch_arena(t);
+    result = specdec__conversation_read(json, length, &arena, &input, &t->error);
+    return result ? result : specdec__engine_converse(t, &input, &arena);
+}
+
+/* ---- Answers in parts. */
+
+/* The next part. What was handed out of the answer as bytes is taken apart first. */
+static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
+{
+    specdec_result result = specdec__check_call(t, part != NULL);
+    specdec_text piece;
+
+    if (result)
+        return result;
+    memset(part, 0, sizeof *part);
+    part->call = -1;
+    if (!t->parts) {
+        specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
+        t->parts = 1;
+    }
+    for (;;) {
+        if (specdec__answer_next(&t->splitter, part))
+            return SPECDEC_OK;
+        result = specdec__hand_out(t, work, &piece);
+        if (result != SPECDEC_OK && result != SPECDEC_DONE)
+            return result;
+        if (piece.length) {
+            memcpy(t->part_bytes, piece.bytes, piece.length);
+            specdec__answer_push(&t->splitter, (const char *)t->part_bytes, piece.length);
+        } else if (t->parts == 1) {
+            specdec__answer_push(&t->splitter, NULL, 0);
+            t->parts = 2;
+        } else {
+            return SPECDEC_DONE;
+        }
+    }
+}
+
+specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts, int inside)
+{
+    const specdec__calls *row = calls ? specdec__answer_calls(calls) : NULL;
+    const specdec__thoughts *thought = thoughts ? specdec__answer_thoughts(thoughts) : NULL;
+
+    if (!splitter || (calls && !row) || (thoughts && !thought))
+        return SPECDEC_ERROR_ARGUMENT;
+    specdec__answer_begin(splitter, row, thought, inside);
+    return SPECDEC_OK;
+}
+
+void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length)
+{
+    if (splitter)
+        specdec__answer_push(splitter, bytes, bytes && length == SPECDEC_WHOLE_STRING ? strlen(bytes) : length);
+}
+
+int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part)
+{
+    return splitter && part && specdec__answer_next(splitter, part);
 }
 
 SPECDEC__FOR_SPEED
@@ -52219,6 +54459,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
+    info->call_format = m->chat && m->chat->calls ? m->chat->calls->name : NULL;
+    info->thought_format = m->chat && m->chat->thoughts ? m->chat->thoughts->name : NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
                       : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
                                                              : "BPE";
@@ -53527,6 +55769,28 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
 {
     return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
                                     : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_chat_messages(specdec *t, const specdec_chat_input *input)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_messages(t, input))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_chat_json(specdec *t, const char *json, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_json(t, json, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_next_part(specdec *t, specdec_part *part)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 1, part)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_take_part(specdec *t, specdec_part *part)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 0, part)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_work(specdec *t)

@@ -603,11 +603,107 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
+/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
+   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
 } specdec_text;
+
+/* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
+
+   These two calls take a whole conversation, each time, and put it in the place of what the sequence holds: the tokens
+   that both begin with stay, so that of a conversation that has grown only what is new is prefilled, and of one whose
+   template rewrites earlier turns (as thoughts are dropped) what follows the change. Then the answer follows, by
+   specdec_next, or in parts by specdec_next_part. */
+
+/* A call of a tool. */
+typedef struct specdec_tool_call {
+    specdec_text id, name; /* the id may be missing */
+    specdec_text arguments; /* a JSON object */
+} specdec_tool_call;
+
+/* A message of such a conversation. */
+typedef struct specdec_chat_message {
+    const char *role;               /* "system", "developer", "user", "assistant", "tool": what the template knows */
+    specdec_text content;           /* none: null */
+    specdec_text thoughts;          /* of an assistant (reasoning_content) */
+    const specdec_tool_call *calls; /* (call_count) of an assistant */
+    int call_count;
+    specdec_text call_id, name;     /* of a tool: the call that this is the result of, and the tool's name */
+} specdec_chat_message;
+
+typedef enum specdec_tool_choice {
+    SPECDEC_TOOLS_AUTO,     /* the model writes text or calls */
+    SPECDEC_TOOLS_NONE,     /* text: the template is given no tools */
+    SPECDEC_TOOLS_REQUIRED  /* a call; of `tool`, if that is named */
+} specdec_tool_choice;
+
+/* A conversation; {0} with messages is good. */
+typedef struct specdec_chat_input {
+    const specdec_chat_message *messages; /* (count) */
+    int count;
+    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
+    specdec_tool_choice tool_choice;
+    specdec_text tool;      /* the name of the one that must be called */
+    specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
+    int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
+    int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
+} specdec_chat_input;
+
+/* Puts a conversation into the sequence, as the model's template writes it, with what makes the model answer. Errors:
+   as specdec_chat; FORMAT: what should be JSON is not, or not of this form. A failed call changes nothing. */
+SPECDEC_DEF specdec_result specdec_chat_messages(specdec *engine, const specdec_chat_input *input);
+
+/* The same from one JSON text, such as the body of a request to /v1/chat/completions: of its members, messages (content
+   may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and continue_final_message count. */
+SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, size_t length);
+
+/* What a part of an answer is. */
+typedef enum specdec_part_kind {
+    SPECDEC_PART_CONTENT,
+    SPECDEC_PART_THOUGHT,
+    SPECDEC_PART_NAME,      /* of the tool that a call is of: it begins a call */
+    SPECDEC_PART_ARGUMENTS, /* of a call, as they grow: together a JSON object */
+    SPECDEC_PART_END        /* a call is whole (no text) */
+} specdec_part_kind;
+
+typedef struct specdec_part {
+    specdec_part_kind kind;
+    int call;          /* the number of the call in its answer, from 0; else -1 */
+    specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
+} specdec_part;
+
+/* The next part of the answer, without the model's marks. OK with a part, or DONE without one. Take an answer by this
+   call or by specdec_next, not by both. Other errors are those of specdec_next. */
+SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part);
+
+/* The same without a step, as specdec_take. PENDING: nothing is ready. */
+SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
+
+/* Takes an answer apart without an engine. Its members are its own. */
+typedef struct specdec_splitter {
+    const void *calls, *thoughts; /* rows of the tables of marks */
+    const char *input;            /* (length) what was pushed and not looked at yet */
+    size_t length;
+    uint32_t stack;
+    int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int numbers[12], ends[12];
+    unsigned char kinds[12];
+    char hold[96], note[160], bytes[1200];
+} specdec_splitter;
+
+/* Begins an answer. calls, thoughts: names of the marks that the model writes, as in specdec_model_info; NULL: none.
+   inside: the prompt has begun a thought already. Errors: ARGUMENT (an unknown name). */
+SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
+                                                  int inside);
+
+/* Hands over the next bytes of an answer, control tokens spelled out, which must stay until all parts are taken; NULL:
+   the answer has ended. */
+SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
+
+/* The next part of what was pushed. Returns 0 when more must be pushed first. */
+SPECDEC_DEF int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part);
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
@@ -1186,6 +1282,7 @@ typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
     int has_template;                       /* it brings a chat template, recognised or not */
+    const char *call_format, *thought_format; /* how it writes calls of tools and thoughts; NULL: not known */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
@@ -1211,7 +1308,8 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
     X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
-    X(specdec_conversation) X(specdec_field)
+    X(specdec_conversation) X(specdec_field) X(specdec_tool_call) X(specdec_chat_message) X(specdec_chat_input) \
+    X(specdec_part) X(specdec_splitter)
 
 /* Version, sizes and the places of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)

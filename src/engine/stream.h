@@ -8,6 +8,7 @@
 #include "../text/vocabulary.h"
 #include "../text/decode.h"
 #include "../text/stop.h"
+#include "../text/answer.h"
 #include "../model/model.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
@@ -49,6 +50,8 @@ struct specdec {
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
     size_t text_room;
+    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
+    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
@@ -66,6 +69,7 @@ struct specdec {
 
     /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
     specdec_error error;
+    specdec_splitter splitter;   /* with parts: of the answer */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
@@ -108,7 +112,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
-    unsigned char *stop_bytes, *token_text, *piece;
+    unsigned char *stop_bytes, *token_text, *piece, *parts;
     float *logprobs;
 
     specdec__context_view(target, &view, room, 0, arena);
@@ -118,6 +122,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
@@ -138,6 +143,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->text_room = text_room;
     t->token_text = token_text;
     t->piece = piece;
+    t->part_bytes = parts;
     t->merged = merged;
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
@@ -329,6 +335,7 @@ static void specdec__stream_answer(specdec *t)
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
+    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -347,6 +354,20 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+}
+
+/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
+   say so, and where the splitter of parts looks for them. */
+static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
+                                             size_t *more, specdec_error *error)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int mark = t->parts && !t->settings.show_special &&
+                     specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                     specdec__answer_shows(&t->splitter, specdec__vocab_text(v, (uint32_t)token));
+
+    stream->show_special = t->settings.show_special || mark;
+    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Turns count items of `size` bytes around. */
@@ -387,16 +408,16 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *tokens, int count)
+/* Can these tokens be appended to the first `keep` ones? */
+static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
 
-    if (count < 0 || (count && !tokens) || (!count && !t->handed_out))
+    if (count < 0 || (count && !tokens) || (!count && !keep))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= t->context - t->handed_out)
+    if (count >= t->context - keep)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
-                             count, specdec__max_int(t->context - t->handed_out - 1, 0));
+                             count, specdec__max_int(t->context - keep - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
