@@ -1,7 +1,7 @@
 # serve.py PROGRAM MODEL [SECONDS CLIENTS [FLAG...]] - starts build/serve with a model on a port of its own and drives it with Python's own
 # sockets: what replies hold, hostile HTTP, then so many clients for so long, a third of which go away at random: texts are those of
 # single runs, memory stays flat, nothing is left behind. The last line counts; the status is 1 when something failed.
-import http.client, json, os, random, signal, socket, subprocess, sys, tempfile, threading, time
+import http.client, json, os, random, signal, socket, subprocess, struct, sys, tempfile, threading, time
 
 program, model = sys.argv[1:3]
 seconds, clients = (float(sys.argv[3]), int(sys.argv[4])) if len(sys.argv) > 4 else (8, 16)
@@ -24,10 +24,10 @@ def free_port():
 
 
 class Server:
-    def __init__(self, *more):
+    def __init__(self, *more, path=None):
         self.port = free_port()
         self.errors = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([program, "-m", model, "--chat-format", "zephyr", "--port", str(self.port), "-c", "512", *flags, *more],
+        self.process = subprocess.Popen([program, "-m", path or model, *([] if path else ["--chat-format", "zephyr"]), "--port", str(self.port), "-c", "512", *flags, *more],
                                         stderr=self.errors)
         end = time.time() + 120
         while time.time() < end and self.process.poll() is None:
@@ -139,7 +139,7 @@ def test_replies(server):
     check("its last chunk has the usage, the others null", chunks[-1]["usage"]["completion_tokens"] == 20 and chunks[-1]["choices"] == []
           and all(c["usage"] is None for c in chunks[:-1]), lines)
     guessed = sum(c["choices"][0].get("guessed", False) for c in chunks[:-1])
-    check("what was guessed is marked, as often as tokens were accepted", guessed == chunks[-1]["speculation"]["accepted"], chunks[-1])
+    check("what was guessed is marked, nearly as often as tokens were accepted (white space may wait for the next token)", 0 <= chunks[-1]["speculation"]["accepted"] - guessed <= 4, chunks[-1])
     status, a = server.chat("Tell me a story", max_tokens=5, n=3, temperature=1.5, seed=5)
     texts = [c["message"]["content"] for c in a["choices"]]
     check("n answers, that differ", status == 200 and len(set(texts)) == 3 and [c["index"] for c in a["choices"]] == [0, 1, 2], a)
@@ -220,7 +220,7 @@ def test_refusals(server):
     refused("no messages: 400", 400, {})
     refused("an empty list of messages: 400", 400, {"messages": []})
     refused("a role that nobody knows: 400", 400, {"messages": [{"role": "emperor", "content": "x"}]})
-    refused("a message without content: 400", 400, {"messages": [{"role": "user"}]})
+    refused("a number as content: 400", 400, {"messages": [{"role": "user", "content": 5}]})
     refused("an image: 400", 400, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]})
     for name, value in [("temperature", -1e9), ("temperature", "hot"), ("top_p", 2), ("n", 0), ("n", 1000), ("max_tokens", -1), ("seed", 1.5), ("stop", 5),
                         ("stop", [""]), ("stop", ["x"] * 40), ("logit_bias", {"x": 1}), ("logit_bias", [1]), ("stream", "yes"), ("top_logprobs", 50),
@@ -250,6 +250,91 @@ def test_refusals(server):
 
 def events_status(server, body):
     return server.ask("POST", "/v1/chat/completions", json.dumps(body))[0]
+
+
+# --- tools
+
+TEMPLATE = """{%- if tools %}<|im_start|>system
+Tools: {% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.content %}{{ m.content }}{% endif %}{% if m.tool_calls %}{% for call in m.tool_calls %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def with_template(path, template):
+    """A copy of a GGUF file with a chat template."""
+    with open(path, "rb") as f:
+        data = f.read()
+    pairs = struct.unpack_from("<Q", data, 16)[0]
+    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+    def skip(kind, at):
+        if kind == 8:
+            return at + 8 + struct.unpack_from("<Q", data, at)[0]
+        if kind != 9:
+            return at + sizes[kind]
+        kind, count = struct.unpack_from("<IQ", data, at)
+        at += 12
+        for i in range(count):
+            at = skip(kind, at)
+        return at
+
+    at, records = 24, []
+    for i in range(pairs):
+        begin = at
+        at = skip(8, at)
+        key = data[begin + 8:at]
+        at = skip(struct.unpack_from("<I", data, at)[0], at + 4)
+        if key != b"tokenizer.chat_template":
+            records.append(data[begin:at])
+    tensors = at
+    for i in range(struct.unpack_from("<Q", data, 8)[0]):
+        at = skip(8, at)
+        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
+    words = lambda text: struct.pack("<Q", len(text)) + text
+    records.append(words(b"tokenizer.chat_template") + struct.pack("<I", 8) + words(template.encode()))
+    head = data[:16] + struct.pack("<Q", len(records)) + b"".join(records) + data[tensors:at]
+    out = tempfile.NamedTemporaryFile(suffix=".gguf")
+    out.write(head + b"\0" * (-len(head) % 32) + data[(at + 31) // 32 * 32:])
+    out.flush()
+    return out
+
+
+def test_tools():
+    tools = [{"type": "function", "function": {"name": "weather", "description": "Of a city", "parameters":
+              {"type": "object", "properties": {"city": {"enum": ["Bern", "Zürich", "東京"]}}, "required": ["city"], "additionalProperties": False}}},
+             {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}]
+    with with_template(model, TEMPLATE) as file:
+        server = Server(path=file.name)
+        for choice in ["required", {"type": "function", "function": {"name": "weather"}}]:
+            for seed in range(3):
+                body = {"messages": [{"role": "user", "content": "How is it?"}], "tools": tools, "tool_choice": choice, "max_tokens": 60, "seed": seed, "temperature": 1}
+                status, a = server.post("/v1/chat/completions", body)
+                check("a call that must be is a call", status == 200 and a["choices"][0]["message"].get("tool_calls"), a)
+                if status != 200 or not a["choices"][0]["message"].get("tool_calls"):
+                    continue
+                calls = a["choices"][0]["message"]["tool_calls"]
+                f = calls[0]["function"]
+                check("of the tool that was named", choice == "required" or f["name"] == "weather", a)
+                streamed = {}
+                for line in events(server, body)[:-1]:
+                    for c in json.loads(line)["choices"][0]["delta"].get("tool_calls", []):
+                        one = streamed.setdefault(c["index"], {"name": "", "arguments": "", "id": ""})
+                        one["id"] += c.get("id", "")
+                        one["name"] += c["function"].get("name", "")
+                        one["arguments"] += c["function"].get("arguments", "")
+                check("a stream brings the same call", streamed and streamed[0]["name"] == f["name"] and streamed[0]["arguments"] == f["arguments"] and
+                      streamed[0]["id"], (streamed, f))
+                status, b = server.post("/v1/chat/completions", {"messages": [*body["messages"], a["choices"][0]["message"], {"role": "tool", "tool_call_id":
+                                        calls[0]["id"], "content": "It rains."}], "tools": tools, "max_tokens": 8, "temperature": 0})
+                check("the result of a call is answered", status == 200, b)
+        status, a = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "tools": 5, "max_tokens": 4})
+        check("tools that are none: 400", status == 400, a)
+        check("the server with tools ends with 0", server.end() == 0, server.words())
 
 
 # --- hostile HTTP
@@ -475,6 +560,7 @@ test_slow(main)
 test_gone(main)
 storm(main)
 check("it ends with 0", main.end() == 0, main.words())
+test_tools()
 test_limits()
 test_end()
 print(f"serve: {passed} passed, {failed} failed, 0 skipped")

@@ -113,33 +113,6 @@ static void engine_time(long long *counts, double *sum, double seconds)
     *sum += seconds;
 }
 
-/* Prompts a choice of a chat with the request's messages. */
-static specdec_result engine_prompt_chat(const request *r, specdec *sequence, refusal *why)
-{
-    const json_t *messages = member(r->json, "messages");
-    const size_t count = json_array_size(messages);
-    specdec_message *all = (specdec_message *)calloc(count, sizeof *all);
-    text *words = (text *)calloc(count, sizeof *words);
-    specdec_result result = SPECDEC_ERROR_MEMORY;
-    size_t i;
-
-    for (i = 0; all && words && i < count; i++) {
-        const json_t *m = json_array_get(messages, i);
-
-        role_of(m, &all[i].role);
-        message_text(m, &words[i], why);
-        all[i].text = words[i].bytes;
-        all[i].length = words[i].length;
-    }
-    if (all && words)
-        result = specdec_chat(sequence, all, (int)count);
-    for (i = 0; words && i < count; i++)
-        text_free(&words[i]);
-    free(words);
-    free(all);
-    return result;
-}
-
 /* The ids of an array of tokens. Caller frees. */
 static int32_t *engine_ids(const json_t *array)
 {
@@ -152,13 +125,15 @@ static int32_t *engine_ids(const json_t *array)
     return ids;
 }
 
-/* Prompts a choice of a completion. */
+/* Prompts a choice: with the messages of a chat, or with a completion's text or tokens. */
 static specdec_result engine_prompt(const request *r, const choice *c)
 {
     const json_t *prompt = prompt_of(r, "prompt", c->prompt);
     int32_t *ids;
     specdec_result result;
 
+    if (r->kind == REQUEST_CHAT)
+        return specdec_chat_json(c->sequence, r->body.bytes, r->body.length);
     if (json_is_string(prompt))
         return specdec_prompt(c->sequence, json_string_value(prompt), json_string_length(prompt));
     ids = engine_ids(prompt);
@@ -198,17 +173,59 @@ static specdec_settings engine_settings(const request *r, const choice *c)
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
-/* Streams a piece of an answer, or keeps it. */
-static void engine_deliver(server *s, request *r, choice *c, part_kind part, const char *bytes, size_t length)
+/* The call that a part belongs to; NULL when memory ran out. */
+static tool_call *engine_call(choice *c, int number)
 {
-    const int guessed = !r->guesses_wanted ? -1 : c->tokens - c->step_from <= c->guessed;
-    const event e = {part, bytes, length, guessed, NULL};
+    tool_call *grown;
+
+    if (number < c->call_count)
+        return &c->calls[number];
+    grown = (tool_call *)realloc(c->calls, ((size_t)number + 1) * sizeof *grown);
+    if (!grown) {
+        c->content.broken = 1;
+        return NULL;
+    }
+    memset(grown + c->call_count, 0, (size_t)(number + 1 - c->call_count) * sizeof *grown);
+    c->calls = grown;
+    c->call_count = number + 1;
+    return &c->calls[number];
+}
+
+/* Keeps a part of an answer that is not streamed. Of calls, the count is kept in any case. */
+static void engine_keep(const request *r, choice *c, const specdec_part *part)
+{
+    tool_call *call = part->call >= 0 ? engine_call(c, part->call) : NULL;
 
     if (r->stream)
+        return;
+    if (part->kind == SPECDEC_PART_CONTENT || part->kind == SPECDEC_PART_THOUGHT)
+        text_add(part->kind == SPECDEC_PART_THOUGHT ? &c->thoughts : &c->content, part->text.bytes, part->text.length);
+    else if (call && part->text.length)
+        text_add(part->kind == SPECDEC_PART_NAME ? &call->name : &call->arguments, part->text.bytes, part->text.length);
+}
+
+/* Streams a part of an answer, or keeps it. */
+static void engine_deliver(server *s, request *r, choice *c, const specdec_part *part)
+{
+    event e = {*part, !r->guesses_wanted ? -1 : c->tokens - c->step_from <= c->guessed, NULL};
+    text whole = NO_TEXT;
+    size_t end;
+
+    engine_keep(r, c, part);
+    if (!r->stream || part->kind == SPECDEC_PART_END)
+        return;
+    if (part->call >= 0) { /* a character that is cut waits for its other bytes */
+        text_add(&whole, c->cut, (size_t)c->cut_count);
+        text_add(&whole, part->text.bytes, part->text.length);
+        end = utf8_whole(whole.bytes, whole.length);
+        c->cut_count = (int)(whole.length - end);
+        memcpy(c->cut, whole.bytes + end, (size_t)c->cut_count);
+        e.part.text.bytes = whole.bytes;
+        e.part.text.length = end;
+    }
+    if (e.part.text.length || part->kind == SPECDEC_PART_NAME)
         send_event(s, r, c, &e);
-    else
-        text_add(&c->parts[part], bytes, length);
-    c->offset += length;
+    text_free(&whole);
 }
 
 /* Notes that a piece has come: times for /metrics. */
@@ -225,8 +242,8 @@ static void engine_clock(server *s, request *r, choice *c)
     c->last = now;
 }
 
-/* A piece, and the tokens that it was made of: log-probabilities first, which lie in the sequence. */
-static void engine_piece(server *s, request *r, choice *c, const specdec_text *piece)
+/* A part, and the tokens that it was made of: log-probabilities first, which lie in the sequence. */
+static void engine_part(server *s, request *r, choice *c, const specdec_part *part)
 {
     int count, i;
 
@@ -236,10 +253,22 @@ static void engine_piece(server *s, request *r, choice *c, const specdec_text *p
         if (i >= c->skip)
             note_logprob(s, r, c, c->prompted + i);
     c->tokens = count;
-    if (!piece->length || count <= c->skip)
+    if (count <= c->skip && c->skip)
         return;
-    engine_clock(s, r, c);
-    engine_deliver(s, r, c, PART_CONTENT, piece->bytes, piece->length);
+    if (part->text.length)
+        engine_clock(s, r, c);
+    engine_deliver(s, r, c, part);
+    c->offset += part->text.length;
+}
+
+/* The next part that is ready: of a chat without the model's marks, of a completion as it is. */
+static specdec_result engine_take(const request *r, const choice *c, specdec_part *part)
+{
+    if (r->kind == REQUEST_CHAT)
+        return specdec_take_part(c->sequence, part);
+    memset(part, 0, sizeof *part);
+    part->call = -1;
+    return specdec_take(c->sequence, &part->text);
 }
 
 /* A request all of whose choices are done. */
@@ -250,7 +279,7 @@ static void engine_end(server *s, request *r)
     for (i = 0; i < r->count; i++) {
         if (r->choices[i].state != CHOICE_DONE)
             return;
-        broken |= r->choices[i].parts[PART_CONTENT].broken;
+        broken |= r->choices[i].content.broken;
     }
     if (broken) {
         request_fail(s, r, 500, NULL, "out of memory");
@@ -269,9 +298,9 @@ static void engine_end(server *s, request *r)
 static void engine_finish(server *s, request *r, choice *c)
 {
     const specdec_stop stop = specdec_stopped(c->sequence, NULL);
-    event e = {PART_CONTENT, NULL, 0, -1, NULL};
+    event e = {{SPECDEC_PART_CONTENT, -1, {NULL, 0}}, -1, NULL};
 
-    c->finish = stop == SPECDEC_STOP_LIMIT || stop == SPECDEC_STOP_CONTEXT ? "length" : "stop";
+    c->finish = stop == SPECDEC_STOP_LIMIT || stop == SPECDEC_STOP_CONTEXT ? "length" : c->call_count ? "tool_calls" : "stop";
     engine_close(s, c);
     c->state = CHOICE_DONE;
     e.finish = c->finish;
@@ -283,14 +312,14 @@ static void engine_finish(server *s, request *r, choice *c)
 /* Takes what the last step has made ready. Returns what the engine says: PENDING, DONE or an error. */
 static specdec_result engine_collect(server *s, request *r, choice *c)
 {
-    specdec_text piece;
+    specdec_part part;
     specdec_result result;
 
     engine_look(s, c);
     do {
-        result = specdec_take(c->sequence, &piece);
+        result = engine_take(r, c, &part);
         if (!result || result == SPECDEC_DONE)
-            engine_piece(s, r, c, &piece);
+            engine_part(s, r, c, &part);
     } while (!result);
     if (result == SPECDEC_DONE)
         engine_finish(s, r, c);
@@ -303,8 +332,7 @@ static specdec_result engine_collect(server *s, request *r, choice *c)
 static void engine_begin_answer(server *s, request *r, choice *c)
 {
     const specdec_settings settings = engine_settings(r, c);
-    const event e = {PART_CONTENT, NULL, 0, -1, NULL};
-    refusal why;
+    const event e = {{SPECDEC_PART_CONTENT, -1, {NULL, 0}}, -1, NULL};
     specdec_result result = specdec_set(c->sequence, &settings);
 
     c->began = serve_clock();
@@ -312,7 +340,7 @@ static void engine_begin_answer(server *s, request *r, choice *c)
     c->offset = c->skip ? c->offset : 0;
     memset(&c->stats, 0, sizeof c->stats);
     if (!result)
-        result = r->kind == REQUEST_CHAT ? engine_prompt_chat(r, c->sequence, &why) : engine_prompt(r, c);
+        result = engine_prompt(r, c);
     if (result) {
         engine_refuse(s, r, c, result);
         return;

@@ -189,29 +189,57 @@ static void write_speculation(writer *j, const request *r, int from, int to)
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
 
-static const char *const part_names[PART_KINDS] = {"content", "reasoning_content"};
-
-/* An event with a piece of a choice's answer (bytes[length] is 0); or with why it ended. NULL for neither: the
-   beginning. guessed: what of it was a draft token, where that is wanted; -1: nobody asked. */
+/* An event of a stream: a part of a choice's answer; with neither text nor finish, its beginning. guessed: whether it
+   was a draft token, where that is wanted; -1: nobody asked. */
 typedef struct event {
-    part_kind part;
-    const char *bytes;
-    size_t length;
+    specdec_part part;
     int guessed;
-    const char *finish;
+    const char *finish; /* why the answer has ended */
 } event;
 
-static void write_delta(writer *j, const request *r, const event *e)
+/* What a call of a tool is known by: the request's number, the choice's, its own. */
+static void write_call_id(writer *j, const request *r, const choice *c, int number)
 {
+    char id[80];
+
+    snprintf(id, sizeof id, "call_%s_%d_%d", r->id + strlen("chatcmpl-"), (int)(c - r->choices), number);
+    put_text(j, "id", id);
+    put_text(j, "type", "function");
+}
+
+/* A piece of a call: its name first, which comes with its id, then its arguments. */
+static void write_call_delta(writer *j, const request *r, const choice *c, const specdec_part *part)
+{
+    put_array(j, "tool_calls");
+    put_object(j, NULL);
+    put_integer(j, "index", part->call);
+    if (part->kind == SPECDEC_PART_NAME)
+        write_call_id(j, r, c, part->call);
+    put_object(j, "function");
+    put_bytes(j, part->kind == SPECDEC_PART_NAME ? "name" : "arguments", part->text.bytes, part->text.length);
+    if (part->kind == SPECDEC_PART_NAME)
+        put_text(j, "arguments", "");
+    put_close(j);
+    put_close(j);
+    put_close(j);
+}
+
+static void write_delta(writer *j, const request *r, const choice *c, const event *e)
+{
+    const int begins = !e->part.text.length && !e->finish && e->part.call < 0;
+
     if (r->kind != REQUEST_CHAT) {
-        put_bytes(j, "text", e->bytes ? e->bytes : "", e->length);
+        put_bytes(j, "text", e->part.text.bytes, e->part.text.length);
         return;
     }
     put_object(j, "delta");
-    if (!e->bytes && !e->finish)
+    if (begins)
         put_text(j, "role", "assistant");
-    if (e->bytes || !e->finish)
-        put_bytes(j, part_names[e->part], e->bytes ? e->bytes : "", e->length);
+    if (e->part.call >= 0)
+        write_call_delta(j, r, c, &e->part);
+    else if (begins || e->part.text.length)
+        put_bytes(j, e->part.kind == SPECDEC_PART_THOUGHT ? "reasoning_content" : "content", e->part.text.bytes,
+                  e->part.text.length);
     put_close(j);
 }
 
@@ -226,7 +254,7 @@ static void send_event(server *s, request *r, choice *c, const event *e)
     put_array(&w, "choices");
     put_object(&w, NULL);
     put_integer(&w, "index", number);
-    write_delta(&w, r, e);
+    write_delta(&w, r, c, e);
     write_logprobs(&w, r, c);
     if (e->finish)
         put_text(&w, "finish_reason", e->finish);
@@ -270,22 +298,46 @@ static void end_stream(server *s, request *r)
 
 /* --- one object --------------------------------------------------------------------------------------------------- */
 
+static void write_calls(writer *j, const request *r, const choice *c)
+{
+    int i;
+
+    put_array(j, "tool_calls");
+    for (i = 0; i < c->call_count; i++) {
+        put_object(j, NULL);
+        write_call_id(j, r, c, i);
+        put_object(j, "function");
+        put_bytes(j, "name", c->calls[i].name.bytes, c->calls[i].name.length);
+        put_bytes(j, "arguments", c->calls[i].arguments.bytes, c->calls[i].arguments.length);
+        put_close(j);
+        put_close(j);
+    }
+    put_close(j);
+}
+
+static void write_message(writer *j, const request *r, const choice *c)
+{
+    put_object(j, "message");
+    put_text(j, "role", "assistant");
+    if (c->content.length || !c->call_count)
+        put_bytes(j, "content", c->content.bytes, c->content.length);
+    else
+        put_null(j, "content");
+    if (c->thoughts.length)
+        put_bytes(j, "reasoning_content", c->thoughts.bytes, c->thoughts.length);
+    if (c->call_count)
+        write_calls(j, r, c);
+    put_close(j);
+}
+
 static void write_choice(writer *j, const request *r, choice *c)
 {
-    const text *content = &c->parts[PART_CONTENT], *thought = &c->parts[PART_THOUGHT];
-
     put_object(j, NULL);
     put_integer(j, "index", c - r->choices);
-    if (r->kind == REQUEST_CHAT) {
-        put_object(j, "message");
-        put_text(j, "role", "assistant");
-        put_bytes(j, "content", content->length ? content->bytes : "", content->length);
-        if (thought->length)
-            put_bytes(j, "reasoning_content", thought->bytes, thought->length);
-        put_close(j);
-    } else {
-        put_bytes(j, "text", content->length ? content->bytes : "", content->length);
-    }
+    if (r->kind == REQUEST_CHAT)
+        write_message(j, r, c);
+    else
+        put_bytes(j, "text", c->content.bytes, c->content.length);
     write_logprobs(j, r, c);
     put_text(j, "finish_reason", c->finish);
     put_close(j);

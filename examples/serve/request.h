@@ -265,67 +265,13 @@ static int take_prompts(const server *s, request *r, const char *name, refusal *
     return 1;
 }
 
-/* The words of a message: a text, or an array of parts of type text. */
-static int message_text(const json_t *message, text *out, refusal *why)
-{
-    const json_t *content = json_object_get(message, "content");
-    size_t i;
-
-    if (json_is_string(content))
-        return text_add(out, json_string_value(content), json_string_length(content)), 1;
-    if (!json_is_array(content))
-        return refuse(why, 400, NULL, "a message's \"content\" must be a text or an array of parts");
-    for (i = 0; i < json_array_size(content); i++) {
-        const json_t *part = json_array_get(content, i), *words = json_object_get(part, "text");
-        const char *type = json_string_value(json_object_get(part, "type"));
-
-        if (!type || strcmp(type, "text") != 0 || !json_is_string(words))
-            return refuse(why, 400, "unsupported", "a message's part must be of type \"text\": there are no images or sounds here");
-        text_add(out, json_string_value(words), json_string_length(words));
-    }
-    if (!out->bytes)
-        text_add(out, "", 0);
-    return 1;
-}
-
-static int role_of(const json_t *message, specdec_role *role)
-{
-    static const struct {
-        const char *name;
-        specdec_role role;
-    } roles[] = {{"system", SPECDEC_SYSTEM}, {"developer", SPECDEC_SYSTEM}, {"user", SPECDEC_USER},
-                 {"assistant", SPECDEC_ASSISTANT}};
-    const char *name = json_string_value(json_object_get(message, "role"));
-    size_t i;
-
-    for (i = 0; name && i < PROGRAM_COUNT(roles); i++)
-        if (strcmp(name, roles[i].name) == 0)
-            return *role = roles[i].role, 1;
-    return 0;
-}
-
-/* Checks the messages of a chat: roles, and words that can be put. */
-static int check_messages(request *r, refusal *why)
+/* Are there messages? The header reads them, and says what is wrong with them. */
+static int check_messages(const request *r, refusal *why)
 {
     const json_t *messages = member(r->json, "messages");
-    size_t i;
 
-    if (!json_is_array(messages) || !json_array_size(messages) || json_array_size(messages) > (1u << 20))
-        return refuse(why, 400, NULL, "\"messages\" must be an array with a message or more");
-    for (i = 0; i < json_array_size(messages); i++) {
-        const json_t *m = json_array_get(messages, i);
-        text words = NO_TEXT;
-        specdec_role role;
-        int good;
-
-        if (!is_nothing(member(m, "tool_calls")) || !role_of(m, &role))
-            return refuse(why, 400, "unsupported", "a message's \"role\" must be system, developer, user or assistant; tools are not supported here");
-        good = message_text(m, &words, why);
-        text_free(&words);
-        if (!good)
-            return 0;
-    }
-    return 1;
+    return (json_is_array(messages) && json_array_size(messages)) ||
+           refuse(why, 400, NULL, "\"messages\" must be an array with a message or more");
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
@@ -419,13 +365,15 @@ static int take_format(request *r, refusal *why)
     return good;
 }
 
-static int take_tools(request *r, refusal *why)
+/* Tools: the model must have marks for calls. */
+static int check_tools(const server *s, const request *r, refusal *why)
 {
     const json_t *choice_of = member(r->json, "tool_choice");
 
-    if (is_nothing(member(r->json, "tools")) || (json_is_string(choice_of) && strcmp(json_string_value(choice_of), "none") == 0))
+    if (is_nothing(member(r->json, "tools")) || s->calls_known ||
+        (json_is_string(choice_of) && strcmp(json_string_value(choice_of), "none") == 0))
         return 1;
-    return refuse(why, 400, "unsupported", "\"tools\" are not supported here");
+    return refuse(why, 400, "unsupported", "this model's chat template has no calls of tools that are known here");
 }
 
 /* Makes the choices: n answers of each prompt. */
@@ -461,7 +409,7 @@ static int take_answer_request(const server *s, request *r, refusal *why)
     if (r->kind == REQUEST_COMPLETION)
         return take_prompts(s, r, "prompt", why);
     r->prompts = 1;
-    return take_tools(r, why) && check_messages(r, why);
+    return check_tools(s, r, why) && check_messages(r, why);
 }
 
 static int take_embedding_request(const server *s, request *r, refusal *why)
@@ -485,7 +433,8 @@ static int request_parse(const server *s, request *r, refusal *why)
         return refuse(why, 400, NULL, "the body is no JSON: %.150s (line %d, column %d)", error.text, error.line, error.column);
     if (!json_is_object(r->json))
         return refuse(why, 400, NULL, "the body must be a JSON object");
-    text_free(&r->body);
+    if (r->kind != REQUEST_CHAT) /* of a chat, the header reads it */
+        text_free(&r->body);
     r->n = 1;
     if (!refuse_unsupported(r->json, why))
         return 0;

@@ -4,8 +4,10 @@
 
 enum { SERVE_CHOICES = 128, SERVE_BUCKETS = 14, SERVE_ENDPOINTS = 8 };
 
-/* What the answer's words are, as they come. */
-typedef enum part_kind { PART_CONTENT, PART_THOUGHT, PART_KINDS } part_kind;
+/* A call of a tool, as far as it was written. */
+typedef struct tool_call {
+    text name, arguments;
+} tool_call;
 
 typedef enum request_kind { REQUEST_CHAT, REQUEST_COMPLETION, REQUEST_EMBEDDING } request_kind;
 
@@ -22,7 +24,11 @@ typedef struct choice {
     int step_from, guessed;  /* answer tokens before this step, and how many of this step's were draft tokens */
     double began, last;      /* when it was prompted, when its last piece came; seconds */
     const char *finish;      /* why it ended, in OpenAI's words */
-    text parts[PART_KINDS];  /* the answer, where it is not streamed */
+    text content, thoughts;  /* the answer, where it is not streamed */
+    tool_call *calls;        /* (call_count) */
+    int call_count;
+    char cut[4];             /* (cut_count) bytes of a character of a call whose others are still to come */
+    int cut_count;
     text logprobs;           /* JSON items, for "content" of logprobs, or NULL */
     text tokens_json[3];     /* completions: items of "tokens", "token_logprobs", "top_logprobs" */
     text offsets;            /* and of "text_offset" */
@@ -101,6 +107,7 @@ typedef struct server {
     specdec_settings settings;      /* of requests that say nothing else */
     specdec_info info;
     char model[128];                /* what the model is called */
+    int calls_known;                /* the model has marks for calls of tools */
     int last_pooling;               /* embeddings are the last token's state, not the mean */
     int loopback;                   /* only this machine is listened to */
     uint64_t salt;                  /* of ids */
@@ -131,8 +138,13 @@ static void choice_free(choice *c)
 {
     int i;
 
-    for (i = 0; i < PART_KINDS; i++)
-        text_free(&c->parts[i]);
+    for (i = 0; i < c->call_count; i++) {
+        text_free(&c->calls[i].name);
+        text_free(&c->calls[i].arguments);
+    }
+    free(c->calls);
+    text_free(&c->content);
+    text_free(&c->thoughts);
     for (i = 0; i < 3; i++)
         text_free(&c->tokens_json[i]);
     text_free(&c->logprobs);

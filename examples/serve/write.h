@@ -87,6 +87,19 @@ static size_t utf8_character(const unsigned char *at, size_t length)
     return size;
 }
 
+/* How many bytes at the beginning of some end with no character that is cut. */
+static size_t utf8_whole(const char *bytes, size_t length)
+{
+    size_t at = length;
+
+    while (at && length - at < 3 && ((unsigned char)bytes[at - 1] & 0xC0) == 0x80)
+        at--;
+    if (!at || (unsigned char)bytes[at - 1] < 0xC2)
+        return length;
+    at--; /* a character begins here */
+    return length - at < ((unsigned char)bytes[at] < 0xE0 ? 2u : (unsigned char)bytes[at] < 0xF0 ? 3u : 4u) ? at : length;
+}
+
 static void put_quote(text *out, const char *bytes, size_t length)
 {
     size_t from = 0, i = 0;
