@@ -770,7 +770,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         specdec__model_latent_sizes(&model, &shape, size);
     for (j = 0; j < SPECDEC__DIM_COUNT; j++)
         size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
-                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE));
+                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE && j != SPECDEC__DIM_EXPERTS && j != SPECDEC__DIM_X && j != SPECDEC__DIM_X_FF &&
+                              j != SPECDEC__DIM_X_GATE && j != SPECDEC__DIM_LATENT && j != SPECDEC__DIM_SHARED && j != SPECDEC__DIM_SHARED_GATE));
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
         const int columns = size[specdec__matrix_table[j].columns], each = specdec__matrix_table[j].each;
         const int pieces = each == SPECDEC__EACH_HEAD ? r->heads : each ? r->experts : 1;

@@ -297,7 +297,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
     if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
-        return !s->kv_heads && (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || !s->feed_forward);
+        return !s->kv_heads &&
+               (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || (!s->feed_forward && !s->experts));
     if (!list->items)
         return (index + 1) % m->interval != 0;
     specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
@@ -414,7 +415,10 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 &&
+                        specdec__model_listed(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+                    ? m->experts
+                    : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
     s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
