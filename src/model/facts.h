@@ -213,6 +213,11 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (m->trait[SPECDEC__LAYER_INPUTS])
         m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+    if (m->trait[SPECDEC__ALTUP]) {
+        m->streams.count = specdec__model_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+                                                m->trait[SPECDEC__ALTUP]);
+        specdec__model_count(&r, ".altup.active_idx", 0, 0, 0);
+    }
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
@@ -250,6 +255,31 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     for (i = 0; i < 2; i++)
         shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
     shape[1] += shape[2];
+    return SPECDEC_OK;
+}
+
+/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that it
+   is no more than -100 (minus infinity). */
+static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
+                                              specdec_error *error)
+{
+    const int blocks = m->all + m->nextn;
+    specdec__gguf_value v;
+    char key[96];
+
+    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
+    if (!specdec__gguf_find(&m->gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.type != SPECDEC_GGUF_F32)
+        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+    if (v.is_array && v.count != (uint64_t)blocks)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
+                             (unsigned long long)v.count, blocks);
+    *sparsity = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+    if (!(*sparsity <= 100))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+    *sparsity = *sparsity > -100 ? *sparsity : 0;
     return SPECDEC_OK;
 }
 
