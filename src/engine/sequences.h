@@ -49,8 +49,8 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
-    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
-    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.view = at < e->room.views ? &e->sequences[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->sequences[at].tokens : e->kept[at - e->room.views].tokens;
     keys.at = at;
     return keys;
 }
@@ -197,7 +197,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
-    while (SPECDEC__STREAMS && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+    while (SPECDEC__SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
         behind++;
     return behind;
 }
@@ -209,8 +209,8 @@ static void specdec__engine_disown(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        specdec *x = &e->texts[i];
+    for (i = 0; SPECDEC__SEQUENCES && i < e->room.views; i++) {
+        specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_disown(x, 0);
@@ -244,7 +244,7 @@ static int specdec__engine_is_parent(const specdec *t)
     int i, found = 0;
 
     for (i = 0; i < t->engine->room.views; i++)
-        found |= t->engine->texts[i].open && t->engine->texts[i].parent == t;
+        found |= t->engine->sequences[i].open && t->engine->sequences[i].parent == t;
     return found;
 }
 
@@ -255,11 +255,11 @@ static specdec *specdec__engine_add_text(specdec *t)
     int i;
 
     for (i = 0; i < e->room.views; i++)
-        if (!e->texts[i].open) {
-            specdec__engine_open(&e->texts[i]);
-            return &e->texts[i];
+        if (!e->sequences[i].open) {
+            specdec__engine_open(&e->sequences[i]);
+            return &e->sequences[i];
         }
-    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for another text: all of the %d are open (config.texts)",
+    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
                   e->room.views);
     return NULL;
 }
