@@ -150,7 +150,7 @@ typedef struct specdec__context {
     float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
                                   same x; NULL: it does not */
     float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
-    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: there are none. See >>forward/streams */
+    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
     float *predicted;          /* (most, e): x as the layer at work has predicted it */
     float *stream_router;      /* (most, 16): what the layer's router of streams says */
     const double *frequency[2];

@@ -114,8 +114,8 @@ static void specdec__forward_predict(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since. Then
-   h = x times a weight, which is what goes with the layer's inputs. */
+/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
+   Then h = x times a weight, which is what goes with the layer's inputs. */
 static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);

@@ -258,8 +258,8 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     return SPECDEC_OK;
 }
 
-/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that it
-   is no more than -100 (minus infinity). */
+/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
+   it is no more than -100 (minus infinity). */
 static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
                                               specdec_error *error)
 {

@@ -382,7 +382,7 @@ typedef struct specdec__inputs {
 #define SPECDEC__MOST_STREAMS 4
 
 /* Several residual streams, of which a layer works on the first, x (AltUp: Baykal et al. 2023, arXiv 2301.13310), in
-    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding): at the beginning, the end */
+   Gemma 3n. The others begin as matrices times x, of its length. A layer predicts streams as sums of all, by weights
    that are the layer's matrix times tanh(router norm(x) / embedding); afterwards all grow by what it adds to x, each by
    a factor that is made likewise of the new x. Behind the last layer their mean is taken, once matrices have been
    applied to the others, of the length of x again. What layers make of their inputs is added to the others only.
