@@ -102,7 +102,7 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent attention recurrent step
-     >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
+     >>speculation/ heads sample samplers row tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
          fields save enter
@@ -205,6 +205,8 @@
 #include "forward/step.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"
+#include "speculation/samplers.h"
+#include "speculation/row.h"
 #include "speculation/tree.h"
 #include "speculation/verify.h"
 #include "speculation/ngram.h"

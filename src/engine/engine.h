@@ -10,6 +10,7 @@
 #include "../model/model.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
+#include "../speculation/row.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
 #include "../schedule/lane.h"

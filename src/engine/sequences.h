@@ -290,6 +290,7 @@ static specdec *specdec__engine_fork(specdec *of)
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
+    memcpy(t->surprise, of->surprise, count * sizeof *t->surprise);
     if (t->logprobs) {
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);

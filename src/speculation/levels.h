@@ -9,6 +9,8 @@
 #include "../model/model.h"
 #include "../forward/context.h"
 #include "sample.h"
+#include "samplers.h"
+#include "row.h"
 #include "tree.h"
 #include "draft.h"
 
@@ -44,8 +46,7 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
 
     if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
-    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
-        return 0;
+    specdec__row_init(&row, chooser, logits, vocab, recent, recent_count);
     return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);
 }
 
@@ -97,8 +98,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     specdec__row row;
     int i, found, drawn = 0;
 
-    if (specdec__row_init(&row, m->chooser.kernels, s, m->chooser.items, logits, m->vocab, p->text, length))
-        return 0;
+    specdec__row_init(&row, &m->chooser, logits, m->vocab, p->text, length);
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA) {
         found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
@@ -327,6 +327,8 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
+    m->chooser.vocab = &target->vocab;
+    m->chooser.surprise = 0;
     m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, m->vocab);
     m->ids = model->ids;
     m->id_count = model->id_count;
