@@ -97,15 +97,16 @@
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer
          template template_write template_method template_filter template_token template_parse template_run chat
+         conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent attention recurrent step
-     >>speculation/ heads sample samplers row tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
-         draft_layer draft_ngram draft_recall drafters tune
-     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
-         fields save enter
+     >>speculation/ heads sample samplers tree verify ngram ngram_file retrieve constrained row draft levels
+         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
+         api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
      >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
@@ -167,7 +168,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
-   SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
+   SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 14 KB less
@@ -212,7 +213,7 @@ extern "C" {
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
     X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
-    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
+    X(ERROR_FULL, "the cache that all sequences share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -237,7 +238,8 @@ SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
-typedef struct specdec specdec;             /* a text and its engine, in the caller's memory block */
+typedef struct specdec specdec;             /* a sequence and its engine, in the caller's memory */
+typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: the first of these that is set. */
@@ -337,6 +339,11 @@ typedef struct specdec_sampling {
 #define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
+/* A constraint of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token % 32 of
+   mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is asked at every node of a
+   token tree, draft tokens then being the last of tokens. If no bit is left, the answer ends. */
+typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count, uint32_t *mask);
+
 /* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
    until other settings replace them. */
 typedef struct specdec_settings {
@@ -355,6 +362,13 @@ typedef struct specdec_settings {
     int end_token_count;
     int min_tokens;                         /* no token that ends the answer is chosen before so many are written */
     int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
+    const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
+                                               NULL: nothing. Where it is complete, the model may end the answer; where
+                                               nothing more can follow, the answer ends. Where only one continuation is
+                                               possible, its tokens are those of the model's tokenizer. Must stay valid
+                                               until other settings replace it */
+    specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
+    void *allow_data;                       /* its user_data */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -362,12 +376,14 @@ typedef struct specdec_settings {
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
    n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
-   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training;
+   SPECDEC_DRAFT_FORCED: what a constraint leaves no choice about. auto: only if config.constraints is set. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
     X(HEADS, heads, "heads") \
     X(TRIFORCE, recall, "triforce") \
-    X(NGRAM, ngram, "ngram")
+    X(NGRAM, ngram, "ngram") \
+    X(FORCED, forced, "forced")
 
 /* Their names, in the order of specdec_drafting. */
 #define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
@@ -431,7 +447,7 @@ typedef struct specdec_cluster {
     "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
     "deepseek-r1"
 
-#define SPECDEC_MAX_TEXTS 1024
+#define SPECDEC_MAX_SEQUENCES 1024
 
 /* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
    specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
@@ -441,22 +457,25 @@ typedef struct specdec_config {
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
-    int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
-    const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
-    const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
-    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
-                                   64 to 256; -1: none. See specdec_drop_kept */
-    int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
+    int sequences;              /* that are open at once, 1..1024; 0: 1 */
+    int cache;                  /* tokens of all sequences (shared ones once), up to 2^30; 0: sequences * context */
+    const char *fork_token;     /* by name or id: a sequence that writes it forks; "": none; NULL: "[Fork]", if any */
+    const char *child_token;    /* the child begins with it (NULL: "[Child]"); needs several sequences */
+    int prefixes;               /* closed sequences in the prefix cache, at most 2^16; 0: four for each sequence, 64
+                                   to 256; -1: none. See specdec_drop_prefixes */
+    int forks;                  /* of a sequence between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
-    int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
-    int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
+    int history;                /* tokens of closed sequences for n-grams, of 230 bytes each, up to 2^24; 0: none */
+    int prefill_chunk;          /* prompt tokens a step beside decoding, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where a text can be
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where it can be
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
+    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
+                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
+                                   if settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -531,28 +550,32 @@ typedef struct specdec_config {
     X("ignore_end", ignore_end, SWITCH, 0, 1, NULL, "the model's tokens that end an answer are never chosen") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
-      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
+    X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
+    X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
     X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
       "threads; 0: all processors, fewer for small models (0)") \
     X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
     X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
-    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
-    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
-    X("kept", kept, INTEGER, -1, 1 << 16, NULL, \
-      "closed sequences whose beginnings are kept for others; 0: four for each, 64 to 256; -1: none (0)") \
+    X("sequences", sequences, INTEGER, 0, SPECDEC_MAX_SEQUENCES, NULL, "sequences that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: sequences times context (0)") \
+    X("prefixes", prefixes, INTEGER, -1, 1 << 16, NULL, \
+      "closed sequences in the prefix cache; 0: four for each, 64 to 256; -1: none (0)") \
     X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
     X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
     X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
     X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
     X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
-    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+    X("prefill_chunk", prefill_chunk, INTEGER, 0, 1 << 30, NULL, \
       "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
     X("checkpoint", checkpoint, INTEGER, 0, 1 << 30, NULL, \
       "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("constraints", constraints, SWITCH, 0, 1, NULL, "sequences may have constraints") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
     X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
@@ -628,25 +651,25 @@ SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char
 SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
                                                 specdec_error *error);
 
-/* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
+/* ---- A sequence and its engine: made, used, given back. -------------------------------------------------------------
 
-   A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
-   Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
-   engine that has ended, or one in which another thread is. */
+   A handle is a sequence. The first one comes with the engine: a program that needs no second one has one handle. Calls
+   leave a message about a failure in the sequence (specdec_error_text); those before there is one write to *error,
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a closed sequence, an engine
+   that has ended, or one in which another thread is. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
    all that specdec_init would refuse without a look at the machine.
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
-   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+/* Makes an engine and its first sequence inside memory (any alignment), which stays theirs until specdec_deinit; starts
+   the threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED
+   (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
-/* Ends the engine of a text, and all its texts: stops the threads, unmaps the files. NULL is allowed. */
+/* Ends the engine of a sequence, and all its sequences: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
@@ -654,86 +677,91 @@ SPECDEC_DEF void specdec_deinit(specdec *engine);
    CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
-/* In words, what failed in the last call on this text that did; "" if none has. */
+/* The message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling
-   are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that
-   are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
+/* Changes how the sequence continues, from the next token that is handed out: tokens that were verified with another
+   sampling are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back
+   for that are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed
+   then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
 /* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
-/* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
+/* ---- More sequences on the same memory, weights and threads. -------------------------------------------------------
 
-   A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
-   with, too, or has begun with before it was closed, is not read again. */
+   A step decodes for every sequence that has something to do. The tokens of a sequence do not depend on the others.
+   With config.sequences > 1 a prompt is prefilled by the steps that follow, some tokens a step, while other sequences
+   decode. Tokens that another sequence begins with, or began with before it was closed, are not prefilled again. */
 
-/* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
-SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
+/* Opens an empty sequence in the engine of any sequence. Errors: MEMORY when config.sequences are open; *sequence is
+   then NULL. */
+SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
 
-/* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
-   changed. What was computed is shared; a fork costs a page of 64 tokens. Errors: as specdec_open. */
-SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
+/* Opens a copy of a sequence: its tokens, its settings, how far it was handed out. The copy continues with the same
+   tokens until its settings are changed. Cached keys and values are shared; a fork costs a page of 64 tokens. Errors:
+   as specdec_open. */
+SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
 
-/* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
-   end the engine. */
-SPECDEC_DEF void specdec_close(specdec *text);
+/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open others and
+   to end the engine. */
+SPECDEC_DEF void specdec_close(specdec *sequence);
 
-/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
-   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
-   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
-   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
-   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+/* Prefix cache: the keys and values of a sequence stay when it is closed, rewound or replaced by specdec_load, and
+   prompts that begin with the same tokens are not prefilled again from there: up to config.prefixes prefixes, each of 4
+   to 5 bytes a token of the context, in cache pages that no open sequence needs. An open sequence takes these pages
+   whenever it needs room; prefixes that were shared stay longest, among equals those used last. There are prefixes
+   where config.cache is more than one context, and not in a cluster. Where layers see a window, a prefix can be shared
+   only up to the position whose last window of keys is still cached. */
 
-/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
-SPECDEC_DEF void specdec_drop_kept(specdec *engine);
+/* Empties the prefix cache. No text depends on it; but somebody who measures times can tell that other prompts began
+   alike. */
+SPECDEC_DEF void specdec_drop_prefixes(specdec *engine);
 
-/* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
-   with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
+/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child, which begins
+   with all tokens up to there and the child token, is opened and decodes for itself, with the same settings; neither
    sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
-   running, whether anybody takes their text or not; their pages come back when they end, their places with the next
-   prompt of the parent, or when it is closed. Where no place is free, the call on the parent fails with MEMORY, and may
-   be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+   decoding, whether anybody takes their text or not; their pages are freed when they end, their slots with the next
+   prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent fails with MEMORY,
+   and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
 
-/* The i-th child of a text's last answer, in the order of the forks; NULL: there is none. */
-SPECDEC_DEF specdec *specdec_child(specdec *text, int i);
+/* The i-th child of a sequence's last answer, in the order of the forks; NULL: there is none. */
+SPECDEC_DEF specdec *specdec_child(specdec *sequence, int i);
 
-/* The last answer as one text: what was written up to a fork, the child's (with its children's), the rest. *length
+/* The last answer as one text: what was written up to a fork, the child's text (with its children's), the rest. *length
    becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
-SPECDEC_DEF specdec_result specdec_restore(specdec *text, char *bytes, size_t room, size_t *length);
+SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, size_t room, size_t *length);
 
-/* One step for all texts of an engine that have something to do: that were prompted, have not ended, and of which less
-   than 8 tokens wait to be taken. DONE: none has, or those that have wait for room. What goes wrong with one text, as
-   when there is none, is no error here: that text's next call tells, and the others go on. */
+/* One step for all sequences of an engine that have something to do: that were prompted, have not ended, and hold less
+   than 8 tokens that were not taken. DONE: no sequence has, or those that have wait for cache pages. An error of one
+   sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, closed texts that are remembered (config.history) and the open ones, into data[room],
-   as a file that specdec_load_seen reads on any machine. *bytes becomes what that takes; with NULL as data that is all.
-   It holds the texts' tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
-SPECDEC_DEF specdec_result specdec_save_seen(specdec *engine, void *data, size_t room, size_t *bytes);
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
+   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
+   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
-/* Adds what such a file holds to what is remembered, as if its texts had just been closed; of what exceeds
-   config.history the newest is kept. Changes what is guessed, never what is written. Every byte is checked; a file that
-   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+/* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
+   config.history the newest is kept. Changes draft tokens, never the text. Every byte is checked; a file that is
+   refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
    n-grams, or config.history is 0). */
-SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, size_t size);
+SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
-/* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
-   target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
-   hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
-SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
+/* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
+   the target's keys and values, settings and seed. *bytes becomes its size; with NULL as data that is all: some hundred
+   MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and biases,
+   which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
+SPECDEC_DEF specdec_result specdec_save(specdec *sequence, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
-   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
-   Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
-   checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
-   text is a child). */
-SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
+/* Replaces a sequence, and its settings except biases, by the one in such a file. With the same biases the sequence
+   continues bit for bit as if it had never stopped; with rejection rules, in the same distribution. Drafters prefill it
+   when they are asked; EAGLE-3 cannot, and waits for a sequence that is cut or begins anew. Every byte is checked; a
+   file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model or
+   config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   sequence is a child). */
+SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
@@ -764,11 +792,107 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
+/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
+   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
 } specdec_text;
+
+/* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
+
+   These two calls take a whole conversation, each time, and put it in the place of what the sequence holds: the tokens
+   that both begin with stay, so that of a conversation that has grown only what is new is prefilled, and of one whose
+   template rewrites earlier turns (as thoughts are dropped) what follows the change. Then the answer follows, by
+   specdec_next, or in parts by specdec_next_part. */
+
+/* A call of a tool. */
+typedef struct specdec_tool_call {
+    specdec_text id, name; /* the id may be missing */
+    specdec_text arguments; /* a JSON object */
+} specdec_tool_call;
+
+/* A message of such a conversation. */
+typedef struct specdec_chat_message {
+    const char *role;               /* "system", "developer", "user", "assistant", "tool": what the template knows */
+    specdec_text content;           /* none: null */
+    specdec_text thoughts;          /* of an assistant (reasoning_content) */
+    const specdec_tool_call *calls; /* (call_count) of an assistant */
+    int call_count;
+    specdec_text call_id, name;     /* of a tool: the call that this is the result of, and the tool's name */
+} specdec_chat_message;
+
+typedef enum specdec_tool_choice {
+    SPECDEC_TOOLS_AUTO,     /* the model writes text or calls */
+    SPECDEC_TOOLS_NONE,     /* text: the template is given no tools */
+    SPECDEC_TOOLS_REQUIRED  /* a call; of `tool`, if that is named */
+} specdec_tool_choice;
+
+/* A conversation; {0} with messages is good. */
+typedef struct specdec_chat_input {
+    const specdec_chat_message *messages; /* (count) */
+    int count;
+    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
+    specdec_tool_choice tool_choice;
+    specdec_text tool;      /* the name of the one that must be called */
+    specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
+    int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
+    int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
+} specdec_chat_input;
+
+/* Puts a conversation into the sequence, as the model's template writes it, with what makes the model answer. Errors:
+   as specdec_chat; FORMAT: what should be JSON is not, or not of this form. A failed call changes nothing. */
+SPECDEC_DEF specdec_result specdec_chat_messages(specdec *engine, const specdec_chat_input *input);
+
+/* The same from one JSON text, such as the body of a request to /v1/chat/completions: of its members, messages (content
+   may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and continue_final_message count. */
+SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, size_t length);
+
+/* What a part of an answer is. */
+typedef enum specdec_part_kind {
+    SPECDEC_PART_CONTENT,
+    SPECDEC_PART_THOUGHT,
+    SPECDEC_PART_NAME,      /* of the tool that a call is of: it begins a call */
+    SPECDEC_PART_ARGUMENTS, /* of a call, as they grow: together a JSON object */
+    SPECDEC_PART_END        /* a call is whole (no text) */
+} specdec_part_kind;
+
+typedef struct specdec_part {
+    specdec_part_kind kind;
+    int call;          /* the number of the call in its answer, from 0; else -1 */
+    specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
+} specdec_part;
+
+/* The next part of the answer, without the model's marks. OK with a part, or DONE without one. Take an answer by this
+   call or by specdec_next, not by both. Other errors are those of specdec_next. */
+SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part);
+
+/* The same without a step, as specdec_take. PENDING: nothing is ready. */
+SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
+
+/* Takes an answer apart without an engine. Its members are its own. */
+typedef struct specdec_splitter {
+    const void *calls, *thoughts; /* rows of the tables of marks */
+    const char *input;            /* (length) what was pushed and not looked at yet */
+    size_t length;
+    uint32_t stack;
+    int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int numbers[12], ends[12];
+    unsigned char kinds[12];
+    char hold[96], note[160], bytes[1200];
+} specdec_splitter;
+
+/* Begins an answer. calls, thoughts: names of the marks that the model writes, as in specdec_model_info; NULL: none.
+   inside: the prompt has begun a thought already. Errors: ARGUMENT (an unknown name). */
+SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
+                                                  int inside);
+
+/* Hands over the next bytes of an answer, control tokens spelled out, which must stay until all parts are taken; NULL:
+   the answer has ended. */
+SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
+
+/* The next part of what was pushed. Returns 0 when more must be pushed first. */
+SPECDEC_DEF int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part);
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
@@ -790,7 +914,8 @@ typedef enum specdec_stop {
     SPECDEC_STOP_STRING,   /* by a stop string */
     SPECDEC_STOP_LIMIT,    /* max_tokens */
     SPECDEC_STOP_CONTEXT,  /* the context is full */
-    SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CANCELLED, /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CONSTRAINT /* the constraint is complete, and nothing more can follow */
 } specdec_stop;
 
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
@@ -800,8 +925,8 @@ SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 /* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
    seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
    as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
-   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
-   changed then. */
+   specdec_stopped and specdec_join_forks say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing
+   is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
@@ -816,8 +941,8 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
-   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
-   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The text stays
+   as it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
    unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
    specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
@@ -871,7 +996,7 @@ typedef struct specdec_tree_count {
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
-    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
     int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
@@ -892,12 +1017,12 @@ SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 typedef struct specdec_info {
     const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
     int threads, context, vocabulary, layers, embedding;
-    int texts, open_texts;                       /* places for texts, and how many are taken */
+    int sequences, open_sequences;               /* slots for sequences, and how many are open */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
-    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
-    int32_t fork_token, child_token;             /* by which texts fork; -1: none */
+    int cache_prefixes;                          /* of those that are free, with prefixes of closed sequences */
+    int32_t fork_token, child_token;             /* by which sequences fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
-    size_t state_bytes;                          /* of recurrent layers: of a text; the cache holds several */
+    size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
@@ -1142,7 +1267,6 @@ SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree 
    that, and serves any number of texts and threads; it holds no pointers, so its specdec_constraint_bytes may be copied
    (8-byte aligned). Each text has a state of its own, which may be copied. Whatever is allowed can be brought to an
    end: there are no dead ends. A text nests at most 48 deep. */
-typedef struct specdec_constraint specdec_constraint;
 typedef struct specdec_constraint_state specdec_constraint_state;
 typedef struct specdec_token_trie specdec_token_trie;
 
@@ -1348,6 +1472,7 @@ typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
     int has_template;                       /* it brings a chat template, recognised or not */
+    const char *call_format, *thought_format; /* how it writes calls of tools and thoughts; NULL: not known */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
@@ -1373,7 +1498,8 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
     X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
-    X(specdec_conversation) X(specdec_field)
+    X(specdec_conversation) X(specdec_field) X(specdec_tool_call) X(specdec_chat_message) X(specdec_chat_input) \
+    X(specdec_part) X(specdec_splitter)
 
 /* Version, sizes and the places of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
@@ -1675,13 +1801,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #endif
 
 /* Whether there is more to draft with than a model. */
-#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS)
+#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
 /* Whether an engine may have several texts. */
-#ifdef SPECDEC_NO_STREAMS
-#define SPECDEC__STREAMS 0
+#ifdef SPECDEC_NO_SEQUENCES
+#define SPECDEC__SEQUENCES 0
 #else
-#define SPECDEC__STREAMS 1
+#define SPECDEC__SEQUENCES 1
 #endif
 
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
@@ -18184,6 +18310,1132 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>text/answer: answers taken apart: content, thoughts, calls of tools, by tables of the marks that models write.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* How the name and the arguments of a call are written. */
+enum {
+    SPECDEC__CALLS_JSON,    /* a JSON object with both, or a list of such */
+    SPECDEC__CALLS_NAMED,   /* the name, then a JSON object */
+    SPECDEC__CALLS_PAIRS,   /* the name, then a name and a value for each argument */
+    SPECDEC__CALLS_PYTHON,  /* name(argument=value, ...) */
+    SPECDEC__CALLS_BRACES,  /* name{argument:value,...}, strings between marks */
+    SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss) */
+};
+
+enum {
+    SPECDEC__CALLS_KEYED = 1, /* JSON: {NAME: arguments} */
+    SPECDEC__CALLS_BARE = 2,  /* JSON: without a mark, where the answer begins with such an object */
+    SPECDEC__CALLS_PATH = 4,  /* the name is written as functions.NAME, and may have a number behind a colon */
+    SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
+};
+
+/* How a family of models writes calls. Marks that are NULL are not written. */
+typedef struct specdec__calls {
+    const char *name;
+    int form, flags;
+    const char *section, *mark, *id; /* before all calls; before each one; between its id and its name */
+    const char *middle;              /* between the name and the arguments; "": white space, or "<" */
+    const char *close, *end;         /* behind a call, behind all calls */
+    const char *key_begin, *key_end, *value_begin, *value_end; /* around the name and the value of an argument */
+    const char *begin, *behind, *finish; /* what is written before the name, between name and arguments, and behind */
+} specdec__calls;
+
+/* How a family of models writes thoughts. */
+typedef struct specdec__thoughts {
+    const char *name, *open, *close;
+    const char *around[4]; /* marks of content, which are dropped */
+} specdec__thoughts;
+
+#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's wide bar, and its low block */
+#define SPECDEC__BLOCK "\xe2\x96\x81"
+#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
+
+/* The first row that takes a known call apart which the template has written is the template's. */
+static const specdec__calls specdec__call_table[] = {
+    {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
+     "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
+    {"mistral", SPECDEC__CALLS_NAMED, 0, NULL, "[TOOL_CALLS]", NULL, "[ARGS]", NULL, NULL, NULL, NULL, NULL, NULL,
+     "[TOOL_CALLS]", "[ARGS]", ""},
+    {"mistral-list", SPECDEC__CALLS_JSON, 0, NULL, "[TOOL_CALLS]", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+     "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"deepseek-r1", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), NULL, "\n```json\n",
+     "```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), "\n```json\n",
+     "\n```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+    {"deepseek-v3", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"), NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0, "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", NULL, "\">",
+     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke>", "</" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter name=\"", ">", NULL,
+     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>\n<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", "\">\n",
+     NULL},
+    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH, "<|tool_calls_section_begin|>", "<|tool_call_begin|>", NULL,
+     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>",
+     "<|tool_call_end|><|tool_calls_section_end|>"},
+    {"solar", SPECDEC__CALLS_NAMED, 0, "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>",
+     "<|tool_call:args|>", "<|tool_call:end|>", "<|calls|>", NULL, NULL, NULL, NULL,
+     "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|><|calls|>"},
+    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0, NULL, "<|start|>", NULL, "<|message|>", "<|call|>", "<|end|>", NULL, NULL,
+     NULL, NULL, "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"},
+    {"gemma4", SPECDEC__CALLS_BRACES, 0, NULL, "<|tool_call>call:", NULL, "{", "<tool_call|>", NULL, NULL, NULL,
+     "<|\"|>", "<|\"|>", "<|tool_call>call:", "{", "}<tool_call|>"},
+    {"lfm2", SPECDEC__CALLS_PYTHON, 0, NULL, "<|tool_call_start|>", NULL, "(", "<|tool_call_end|>", NULL, NULL, NULL,
+     NULL, NULL, "<|tool_call_start|>[", "(", ")]<|tool_call_end|>"},
+    {"granite", SPECDEC__CALLS_JSON, 0, NULL, "<|tool_call|>", NULL, NULL, "<|/tool_call|>", NULL, NULL, NULL, NULL,
+     NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"nemotron", SPECDEC__CALLS_JSON, 0, NULL, "<TOOLCALL>", NULL, NULL, "</TOOLCALL>", NULL, NULL, NULL, NULL, NULL,
+     "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
+    {"tool-calls", SPECDEC__CALLS_JSON, 0, NULL, "<tool_calls>", NULL, NULL, "</tool_calls>", NULL, NULL, NULL, NULL,
+     NULL, "<tool_calls>[{\"name\": \"", "\", \"arguments\": ", "}]</tool_calls>"},
+    {"command-r", SPECDEC__CALLS_JSON, 0, NULL, "<|START_ACTION|>", NULL, NULL, "<|END_ACTION|>", NULL, NULL, NULL,
+     NULL, NULL, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"", "\", \"parameters\": ",
+     "}\n]<|END_ACTION|>"},
+    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED, NULL, "<|tools_prefix|>", NULL, NULL, "<|tools_suffix|>",
+     NULL, NULL, NULL, NULL, NULL, "<|tools_prefix|>[{\"", "\": ", "}]<|tools_suffix|>"},
+    {"gigachat", SPECDEC__CALLS_JSON, 0, NULL, "function call<|role_sep|>", NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+     NULL, "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"", "\", \"arguments\": ", "}"},
+    {"glm", SPECDEC__CALLS_PAIRS, 0, NULL, "<tool_call>", NULL, "", "</tool_call>", NULL, "<arg_key>", "</arg_key>",
+     "<arg_value>", "</arg_value>", "<tool_call>", "\n", NULL},
+    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<seed:tool_call>", "<function=", NULL, ">", "</function>",
+     "</seed:tool_call>", "<parameter=", ">", NULL, "</parameter>", "<seed:tool_call>\n<function=", ">\n", NULL},
+    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<tool_call>", "<function=", NULL, ">", "</function>",
+     "</tool_call>", "<parameter=", ">", NULL, "</parameter>", "<tool_call>\n<function=", ">\n", NULL},
+    {"minimax", SPECDEC__CALLS_PAIRS, 0, "<minimax:tool_call>", "<invoke name=\"", NULL, "\">", "</invoke>",
+     "</minimax:tool_call>", "<parameter name=\"", "\">", NULL, "</parameter>",
+     "<minimax:tool_call>\n<invoke name=\"", "\">\n", NULL},
+    {"functionary", SPECDEC__CALLS_NAMED, 0, NULL, "<function=", NULL, ">", "</function>", NULL, NULL, NULL, NULL,
+     NULL, "<function=", ">", "</function>"},
+    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
+     NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
+
+static const specdec__thoughts specdec__thought_table[] = {
+    {"think", "<think>", "</think>", {NULL}},
+    {"mistral", "[THINK]", "[/THINK]", {NULL}},
+    {"seed", "<seed:think>", "</seed:think>", {NULL}},
+    {"minimax", "<mm:think>", "</mm:think>", {NULL}},
+    {"gemma4", "<|channel>thought", "<channel|>", {NULL}},
+    {"command-r", "<|START_THINKING|>", "<|END_THINKING|>", {"<|START_TEXT|>", "<|END_TEXT|>", "<|START_RESPONSE|>",
+                                                             "<|END_RESPONSE|>"}},
+    {"apertus", "<|inner_prefix|>", "<|inner_suffix|>", {NULL}},
+    {"solar", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>"}},
+    {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
+    {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
+
+/* The row of a name; NULL: there is none. */
+static const specdec__calls *specdec__answer_calls(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__call_table); i++)
+        if (strcmp(specdec__call_table[i].name, name) == 0)
+            return &specdec__call_table[i];
+    return NULL;
+}
+
+static const specdec__thoughts *specdec__answer_thoughts(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__thought_table); i++)
+        if (strcmp(specdec__thought_table[i].name, name) == 0)
+            return &specdec__thought_table[i];
+    return NULL;
+}
+
+/* ---- The splitter: a machine that takes one byte after the other. */
+
+enum {
+    SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
+    SPECDEC__ANSWER_BETWEEN,  /* before a call, between calls, or behind one */
+    SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments */
+    SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS,
+    SPECDEC__ANSWER_PAIRS, SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE,
+    SPECDEC__ANSWER_LITERAL,  /* arguments in another syntax than JSON */
+    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss) */
+};
+
+enum {
+    SPECDEC__ANSWER_INSIDE = 1,   /* a thought */
+    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until something else comes */
+    SPECDEC__ANSWER_START = 4,    /* nothing but white space has come */
+    SPECDEC__ANSWER_STRING = 8,   /* in a string, */
+    SPECDEC__ANSWER_ESCAPE = 16,  /* behind its backslash */
+    SPECDEC__ANSWER_QUOTED = 32,  /* arguments are a JSON string that spells them */
+    SPECDEC__ANSWER_BEGUN = 64,   /* the value has begun */
+    SPECDEC__ANSWER_COMMA = 128,  /* a comma stands before the next item */
+    SPECDEC__ANSWER_CALLING = 256,/* the message is a call */
+    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
+};
+
+enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+
+/* The rows of a splitter. */
+static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
+
+/* Begins an answer. */
+static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const specdec__calls *calls,
+                                                  const specdec__thoughts *thoughts, int inside)
+{
+    memset(s, 0, sizeof *s);
+    s->calls = calls;
+    s->thoughts = thoughts;
+    s->call = -1;
+    s->state = calls && calls->form == SPECDEC__CALLS_CHANNEL ? SPECDEC__ANSWER_HEADER : SPECDEC__ANSWER_TEXT;
+    s->flags = inside ? SPECDEC__ANSWER_INSIDE | SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_START;
+}
+
+/* Appends bytes to the parts that are handed out. */
+static void specdec__answer_emit(specdec_splitter *s, int kind, const char *bytes, size_t count)
+{
+    const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
+    const int last = s->queued - 1;
+
+    if (count > (size_t)(SPECDEC__ANSWER_OUT - s->out))
+        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* never: see specdec__answer_next */
+    if (last < 0 || s->kinds[last] != kind || s->numbers[last] != call || kind == SPECDEC_PART_END) {
+        if (s->queued == SPECDEC__ANSWER_QUEUE)
+            return; /* never */
+        s->kinds[s->queued] = (unsigned char)kind;
+        s->numbers[s->queued++] = call;
+    }
+    if (count)
+        memcpy(s->bytes + s->out, bytes, count);
+    s->out += (int)count;
+    s->ends[s->queued - 1] = s->out;
+}
+
+static void specdec__answer_say(specdec_splitter *s, int kind, const char *text)
+{
+    specdec__answer_emit(s, kind, text, strlen(text));
+}
+
+static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+/* A byte inside a JSON string. */
+static void specdec__answer_escape(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
+    const char *known = c ? strchr(meant, c) : NULL;
+    char out[7] = "\\u00";
+    const char plain = (char)c;
+
+    if (c == '"' || c == '\\' || known) {
+        out[1] = known ? names[known - meant] : plain;
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 2);
+    } else if (c < 32) {
+        out[4] = hex[c >> 4];
+        out[5] = hex[c & 15];
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 6);
+    } else {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
+    }
+}
+
+/* Compares what is held back with a mark, behind white space if `spaces`: 2: it is there, 1: it may be, 0: it is
+   not. */
+static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
+{
+    int skip = 0, size;
+
+    while (spaces && skip < s->held && specdec__answer_is_space((unsigned char)s->hold[skip]) && mark &&
+           s->hold[skip] != mark[0])
+        skip++;
+    if (!mark || !*mark)
+        return 0;
+    size = (int)strlen(mark);
+    if (s->held - skip < size)
+        return memcmp(s->hold + skip, mark, (size_t)(s->held - skip)) == 0;
+    return s->held - skip == size && memcmp(s->hold + skip, mark, (size_t)size) == 0 ? 2 : 0;
+}
+
+/* Which of several marks is there: its number; -1: one of them may be; -2: none. */
+static int specdec__answer_find(const specdec_splitter *s, const char *const *marks, int count, int spaces)
+{
+    int i, found = -2;
+
+    for (i = 0; i < count; i++) {
+        const int fits = specdec__answer_fits(s, marks[i], spaces);
+
+        if (fits == 2)
+            return i;
+        if (fits)
+            found = -1;
+    }
+    return found;
+}
+
+/* Takes the first byte that is held back. */
+static int specdec__answer_shift(specdec_splitter *s)
+{
+    const int c = (unsigned char)s->hold[0];
+
+    memmove(s->hold, s->hold + 1, (size_t)--s->held);
+    return c;
+}
+
+/* Notes a byte of a name or a value. Returns 0 when there is no room for it. */
+static int specdec__answer_note(specdec_splitter *s, int c)
+{
+    if (s->noted == SPECDEC__ANSWER_NOTE)
+        return 0;
+    s->note[s->noted++] = (char)c;
+    return 1;
+}
+
+/* ---- Calls begin and end. */
+
+static void specdec__answer_enter(specdec_splitter *s, int state)
+{
+    s->state = state;
+    s->held = s->noted = s->depth = s->phase = 0;
+    s->flags &= SPECDEC__ANSWER_INSIDE;
+}
+
+static void specdec__answer_call(specdec_splitter *s, int state)
+{
+    specdec__answer_enter(s, state);
+    s->flags = 0;
+    s->call = s->calls_begun++;
+}
+
+static void specdec__answer_whole(specdec_splitter *s)
+{
+    specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+    specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+}
+
+/* The name was noted: arguments follow. */
+static void specdec__answer_named(specdec_splitter *s)
+{
+    static const char path[] = "functions.";
+    const specdec__calls *row = specdec__answer_row(s);
+    int from = 0, end = s->noted;
+
+    while (end && specdec__answer_is_space((unsigned char)s->note[end - 1]))
+        end--;
+    while (from < end && specdec__answer_is_space((unsigned char)s->note[from]))
+        from++;
+    if (row->flags & SPECDEC__CALLS_PATH) {
+        if ((size_t)(end - from) >= sizeof path - 1 && memcmp(s->note + from, path, sizeof path - 1) == 0)
+            from += (int)sizeof path - 1;
+        while (end > from && s->note[end - 1] >= '0' && s->note[end - 1] <= '9')
+            end--;
+        if (end > from && s->note[end - 1] == ':')
+            end--;
+        else
+            end = s->noted;
+    }
+    specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
+                             : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
+                                                                 : SPECDEC__ANSWER_LITERAL);
+    if (row->form == SPECDEC__CALLS_NAMED)
+        return;
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "{");
+    s->stack = 1;
+    s->flags = SPECDEC__ANSWER_MEMBER;
+}
+
+/* ---- JSON. */
+
+/* A byte of arguments that are JSON, as they are; depth: brackets that are open. Returns 1 when they have ended with
+   it. */
+static int specdec__answer_raw(specdec_splitter *s, int c)
+{
+    const char byte = (char)c;
+
+    if (!(s->flags & SPECDEC__ANSWER_STRING) && specdec__answer_is_space(c) && !s->depth)
+        return 0;
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    s->flags |= SPECDEC__ANSWER_BEGUN;
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    } else if (s->flags & SPECDEC__ANSWER_STRING) {
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+    } else {
+        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+    }
+    return !s->depth && !(s->flags & SPECDEC__ANSWER_STRING) && (c == '}' || c == ']' || c == '"');
+}
+
+/* A byte of arguments that a JSON string spells. Returns 1 at its end. */
+static int specdec__answer_unquote(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
+    const char *known;
+    char byte = (char)c;
+
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        known = strchr(names, c);
+        byte = known && c ? meant[known - names] : byte;
+        if (c == 'u')
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\\");
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    } else if (c == '\\' || c == '"') {
+        s->flags |= c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        return c == '"';
+    }
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    return 0;
+}
+
+/* What a member of a call is: 1: its name, 2: its arguments, 3: an object with both, 0: something else. */
+static int specdec__answer_member(const specdec_splitter *s)
+{
+    static const struct { const char *name; int role; } members[] = {
+        {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
+    size_t i;
+
+    if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+        return 2;
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        if (strlen(members[i].name) == (size_t)s->noted && memcmp(members[i].name, s->note, (size_t)s->noted) == 0)
+            return members[i].role;
+    return 0;
+}
+
+/* A byte of the value of a call's member (phase 3 + its role). Returns 1 when it is no part of it any more. */
+static int specdec__answer_value(specdec_splitter *s, int c)
+{
+    const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
+    const char byte = (char)c;
+
+    if (s->flags & SPECDEC__ANSWER_QUOTED) {
+        if (specdec__answer_unquote(s, c)) {
+            s->flags &= ~SPECDEC__ANSWER_QUOTED;
+            s->phase = 3;
+        }
+        return 0;
+    }
+    if (!string && !s->depth && (c == ',' || c == '}'))
+        return 1;
+    if (role == 2 && !(s->flags & SPECDEC__ANSWER_BEGUN) && c == '"') {
+        s->flags |= SPECDEC__ANSWER_QUOTED | SPECDEC__ANSWER_BEGUN;
+    } else if (role == 2) {
+        specdec__answer_raw(s, c);
+    } else if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+        if (role == 1 || role == 3)
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+    } else if (string) {
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        if ((role == 1 || role == 3) && c != '"' && c != '\\')
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+    } else {
+        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+    }
+    return 0;
+}
+
+/* A byte of a JSON object that is a call. phase: 0 before a member, 1 in its name, 2 behind that, 3.. in its value. */
+static void specdec__answer_object(specdec_splitter *s, int c)
+{
+    if (s->phase >= 3) {
+        if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
+            s->phase = 0; /* the object in which name and arguments are */
+            s->stack++;
+            return;
+        }
+        if (!specdec__answer_value(s, c))
+            return;
+        s->phase = 0;
+        s->flags = 0;
+    }
+    if (s->phase == 1 && s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags = 0;
+        specdec__answer_note(s, c);
+    } else if (s->phase == 1 && c == '"') {
+        s->phase = 2;
+        if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+    } else if (s->phase == 1) {
+        s->flags = c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        if (c != '\\')
+            specdec__answer_note(s, c);
+    } else if (s->phase == 2 && c == ':') {
+        s->phase = 3 + specdec__answer_member(s);
+        s->depth = 0;
+    } else if (s->phase == 0 && c == '"') {
+        s->phase = 1;
+        s->noted = 0;
+    } else if (s->phase == 0 && c == '}') {
+        if (s->stack)
+            s->stack--;
+        else
+            specdec__answer_whole(s);
+    }
+}
+
+/* ---- Names and values apart from each other. */
+
+/* Is what was noted JSON, and no string? */
+static int specdec__answer_is_json(const specdec_splitter *s)
+{
+    specdec__json_node node;
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = (const unsigned char *)s->note;
+    j.size = (size_t)s->noted;
+    j.nodes = &node;
+    j.room = 1;
+    return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
+}
+
+/* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
+static void specdec__answer_keyed(specdec_splitter *s)
+{
+    const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
+    const int size = quote ? (int)(quote - s->note) : s->noted;
+    const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
+    int i;
+
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
+    for (i = 0; i < size; i++)
+        specdec__answer_escape(s, (unsigned char)s->note[i]);
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
+    specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
+    s->flags = SPECDEC__ANSWER_COMMA;
+    s->phase = !quote ? 0 : json ? 2 : 1;
+    if (s->phase == 1)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+}
+
+/* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
+static void specdec__answer_put(specdec_splitter *s, int c)
+{
+    const char byte = (char)c;
+    int i;
+
+    if (s->phase == 0) {
+        if (!s->noted && c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES &&
+            !(s->flags & SPECDEC__ANSWER_BEGUN)) {
+            s->flags |= SPECDEC__ANSWER_BEGUN;
+            return;
+        }
+        s->flags |= SPECDEC__ANSWER_BEGUN;
+        if (s->noted < 64 && specdec__answer_note(s, c))
+            return;
+        s->phase = s->note[0] == '{' || s->note[0] == '[' ? 2 : 1;
+        if (s->phase == 1)
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted; i++)
+            specdec__answer_put(s, (unsigned char)s->note[i]);
+    }
+    if (s->phase == 1)
+        specdec__answer_escape(s, c);
+    else
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+}
+
+/* A value has ended. */
+static void specdec__answer_valued(specdec_splitter *s)
+{
+    int i;
+
+    if (s->phase == 0 && specdec__answer_is_json(s)) {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    } else if (s->phase == 0) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted; i++)
+            specdec__answer_escape(s, (unsigned char)s->note[i]);
+        s->phase = 1;
+    }
+    if (s->phase == 1)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+    specdec__answer_enter(s, SPECDEC__ANSWER_PAIRS);
+    s->flags = SPECDEC__ANSWER_COMMA;
+}
+
+/* ---- Python's and Gemma's way to write values: stack has a bit for each open bracket, 1: of a dict. */
+
+/* What stands before an item or a member's name. */
+static void specdec__answer_comma(specdec_splitter *s)
+{
+    if (s->flags & SPECDEC__ANSWER_COMMA)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ", ");
+    s->flags &= ~SPECDEC__ANSWER_COMMA;
+}
+
+/* A word has ended: a member's name, a number, a constant. */
+static void specdec__answer_word(specdec_splitter *s)
+{
+    static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
+    int i;
+
+    if (!s->noted)
+        return;
+    specdec__answer_comma(s);
+    for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER); i += 2)
+        if (strlen(words[i]) == (size_t)s->noted && memcmp(words[i], s->note, (size_t)s->noted) == 0) {
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
+            s->noted = 0;
+            return;
+        }
+    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_is_json(s)) {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    } else {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted && i < 100; i++)
+            specdec__answer_escape(s, (unsigned char)s->note[i]);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+    }
+    s->noted = 0;
+}
+
+/* A byte inside a string between quotation marks; phase: which mark. */
+static void specdec__answer_quoted(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
+    const char *known = c ? strchr(names, c) : NULL;
+
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+        if (c == 'u' || c == 'x')
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
+        else
+            specdec__answer_escape(s, known ? meant[known - names] : c);
+    } else if (c == '\\') {
+        s->flags |= SPECDEC__ANSWER_ESCAPE;
+    } else if (c == s->phase) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        s->flags &= ~SPECDEC__ANSWER_STRING;
+    } else {
+        specdec__answer_escape(s, c);
+    }
+}
+
+/* A bracket opens (1) or closes. */
+static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
+{
+    if (open) {
+        specdec__answer_comma(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
+        s->depth += s->depth < 30;
+        s->stack = (s->stack & ~(1u << s->depth)) | (dict ? 1u << s->depth : 0);
+        s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER : s->flags & ~SPECDEC__ANSWER_MEMBER;
+        return;
+    }
+    s->flags &= ~SPECDEC__ANSWER_COMMA;
+    if (!s->depth) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
+        specdec__answer_whole(s);
+        return;
+    }
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
+    s->depth--;
+}
+
+/* A byte of arguments in such a syntax, outside strings. */
+static void specdec__answer_literal(specdec_splitter *s, int c)
+{
+    const int python = specdec__answer_row(s)->form == SPECDEC__CALLS_PYTHON;
+    const int member = s->flags & SPECDEC__ANSWER_MEMBER;
+
+    if (python && (c == '"' || c == '\'')) {
+        specdec__answer_comma(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        s->flags |= SPECDEC__ANSWER_STRING;
+        s->phase = c;
+    } else if (member && (c == ':' || (c == '=' && !s->depth))) {
+        specdec__answer_word(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ": ");
+        s->flags &= ~SPECDEC__ANSWER_MEMBER;
+    } else if (c == ',') {
+        specdec__answer_word(s);
+        s->flags |= SPECDEC__ANSWER_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER : 0);
+    } else if (c == '[' || c == '{' || (c == '(' && python)) {
+        specdec__answer_bracket(s, 1, c == '{');
+    } else if (c == ']' || c == '}' || (c == ')' && python)) {
+        specdec__answer_word(s);
+        specdec__answer_bracket(s, 0, 0);
+    } else if (!specdec__answer_is_space(c)) {
+        specdec__answer_note(s, c);
+    }
+}
+
+/* ---- Messages with headers. */
+
+/* The value behind a word of the header, up to a space or the next mark; NULL: there is none. */
+static const char *specdec__answer_header(const specdec_splitter *s, const char *word, int *size)
+{
+    const int length = (int)strlen(word);
+    int i;
+
+    for (i = 0; i + length <= s->noted; i++)
+        if (memcmp(s->note + i, word, (size_t)length) == 0) {
+            for (*size = 0; i + length + *size < s->noted && s->note[i + length + *size] != ' ' &&
+                            s->note[i + length + *size] != '<';)
+                ++*size;
+            return s->note + i + length;
+        }
+    return NULL;
+}
+
+/* The header has ended: what is the message? */
+static void specdec__answer_message(specdec_splitter *s)
+{
+    int size = 0, channel_size = 0;
+    const char *to = specdec__answer_header(s, "to=functions.", &size);
+    const char *channel = specdec__answer_header(s, "<|channel|>", &channel_size);
+    const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
+
+    s->flags = 0;
+    if (to) {
+        s->call = s->calls_begun++;
+        specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        s->flags = SPECDEC__ANSWER_CALLING;
+    } else if (thought) {
+        s->flags = SPECDEC__ANSWER_INSIDE;
+    }
+    s->state = SPECDEC__ANSWER_BODY;
+    s->held = s->noted = 0;
+}
+
+/* ---- A byte. */
+
+/* Text that is held back and is no mark. */
+static void specdec__answer_plain(specdec_splitter *s)
+{
+    const int c = specdec__answer_shift(s);
+    const char byte = (char)c;
+
+    if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP)
+        return;
+    s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_START);
+    specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT, &byte, 1);
+}
+
+/* Is only white space held back? It may stand before a mark. */
+static int specdec__answer_holds_space(const specdec_splitter *s)
+{
+    int i;
+
+    for (i = 0; i < s->held; i++)
+        if (!specdec__answer_is_space((unsigned char)s->hold[i]))
+            return 0;
+    return s->held > 0 && s->held < 48;
+}
+
+/* A mark of a call, or of all of them. */
+static void specdec__answer_marked(specdec_splitter *s, int section)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+
+    if (section)
+        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    else if (row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON)
+        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    else
+        specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+    s->flags = 0;
+}
+
+/* The beginnings of an answer that is a call without a mark. */
+static const char *const specdec__answer_bare[] = {"{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
+
+/* Content or a thought: marks are looked for. */
+static void specdec__answer_text(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
+    const int inside = s->flags & SPECDEC__ANSWER_INSIDE, bare = row && row->flags & SPECDEC__CALLS_BARE &&
+                                                                s->flags & SPECDEC__ANSWER_START;
+    const char *marks[11];
+    char begun[40];
+    int i, found;
+
+    memset(marks, 0, sizeof marks);
+    if (thoughts) {
+        marks[0] = thoughts->open;
+        marks[1] = thoughts->close;
+        for (i = 0; i < 4; i++)
+            marks[4 + i] = thoughts->around[i];
+    }
+    if (row && !inside) {
+        marks[2] = row->section;
+        marks[3] = row->mark;
+    }
+    for (i = 0; bare && i < 3; i++)
+        marks[8 + i] = specdec__answer_bare[i];
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 11, 1);
+        if (found == -1 || (found == -2 && specdec__answer_holds_space(s)))
+            return;
+        if (found == -2) {
+            specdec__answer_plain(s);
+            continue;
+        }
+        s->held = 0;
+        if (found == 2 || found == 3) {
+            specdec__answer_marked(s, found == 2);
+        } else if (found < 2 || found < 8) {
+            s->flags = found ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_INSIDE;
+        } else {
+            memcpy(begun, marks[found], strlen(marks[found]) + 1);
+            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            s->stack = 0;
+            for (i = 1; begun[i]; i++)
+                specdec__answer_object(s, (unsigned char)begun[i]);
+        }
+    }
+}
+
+/* Before, between and behind calls: marks and what separates calls; anything else is content. */
+static void specdec__answer_between(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
+    const char *marks[4];
+    int found, c;
+
+    marks[0] = row->close;
+    marks[1] = row->end;
+    marks[2] = row->mark;
+    marks[3] = row->section;
+    while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
+        c = (unsigned char)s->hold[0];
+        found = specdec__answer_find(s, marks, 4, 0);
+        if (found == -1)
+            return;
+        if (found >= 0) {
+            s->held = 0;
+            if (found >= 2) {
+                specdec__answer_marked(s, found == 3);
+            } else if (found == 1 || !row->end) {
+                s->state = SPECDEC__ANSWER_TEXT;
+                s->flags = SPECDEC__ANSWER_SKIP;
+            }
+            return;
+        }
+        if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
+            specdec__answer_shift(s);
+        } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
+            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            s->stack = 0;
+        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
+            specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+            specdec__answer_note(s, c);
+        } else {
+            s->state = SPECDEC__ANSWER_TEXT;
+            s->flags = SPECDEC__ANSWER_SKIP;
+            specdec__answer_text(s);
+        }
+    }
+}
+
+/* A name, up to its mark. */
+static void specdec__answer_name(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const char *marks[2];
+    int found, c;
+
+    marks[0] = row->middle;
+    marks[1] = row->id;
+    while (s->held && s->state == SPECDEC__ANSWER_NAME) {
+        c = (unsigned char)s->hold[0];
+        if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
+            char next = (char)c;
+
+            specdec__answer_named(s);
+            s->hold[0] = next;
+            s->held = 1;
+            return;
+        }
+        found = specdec__answer_find(s, marks, 2, 0);
+        if (found == -1)
+            return;
+        if (found == 0) {
+            specdec__answer_named(s);
+        } else if (found == 1) {
+            s->held = s->noted = 0;
+        } else if (!specdec__answer_note(s, specdec__answer_shift(s))) {
+            const char last = (char)c;
+
+            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &last, 1);
+            s->noted = 0;
+        }
+    }
+}
+
+/* Names and values of arguments, and their marks. */
+static void specdec__answer_pairs(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const char *marks[2];
+    char line[48];
+    int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
+
+    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? row->key_begin
+               : s->state == SPECDEC__ANSWER_KEY         ? row->key_end
+               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? row->value_begin
+                                                         : row->value_end;
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->close : NULL;
+    if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
+        line[0] = '\n';
+        memcpy(line + 1, row->value_end, strlen(row->value_end) + 1);
+        marks[1] = line;
+    }
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 2, space);
+        if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
+            return;
+        if (found == -2) {
+            const int c = specdec__answer_shift(s);
+
+            if (s->state == SPECDEC__ANSWER_KEY)
+                specdec__answer_note(s, c);
+            else if (s->state == SPECDEC__ANSWER_VALUE)
+                specdec__answer_put(s, c);
+            continue;
+        }
+        s->held = 0;
+        if (s->state == SPECDEC__ANSWER_PAIRS && found == 1) {
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
+            specdec__answer_whole(s);
+        } else if (s->state == SPECDEC__ANSWER_PAIRS) {
+            s->state = SPECDEC__ANSWER_KEY;
+            s->noted = 0;
+        } else if (s->state == SPECDEC__ANSWER_KEY) {
+            specdec__answer_keyed(s);
+        } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
+            s->state = SPECDEC__ANSWER_VALUE;
+        } else {
+            specdec__answer_valued(s);
+        }
+        return;
+    }
+}
+
+/* Strings between marks (Gemma), else byte by byte. */
+static void specdec__answer_literals(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    int fits;
+
+    while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
+        fits = specdec__answer_fits(s, row->value_begin, 0);
+        if (fits == 1)
+            return;
+        if (fits == 2) {
+            s->held = 0;
+            if (!(s->flags & SPECDEC__ANSWER_STRING))
+                specdec__answer_comma(s);
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            s->flags ^= SPECDEC__ANSWER_STRING;
+            continue;
+        }
+        if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
+            specdec__answer_escape(s, specdec__answer_shift(s));
+        else if (s->flags & SPECDEC__ANSWER_STRING)
+            specdec__answer_quoted(s, specdec__answer_shift(s));
+        else
+            specdec__answer_literal(s, specdec__answer_shift(s));
+    }
+}
+
+/* Arguments that are JSON. */
+static void specdec__answer_arguments(specdec_splitter *s)
+{
+    const int c = (unsigned char)s->hold[0];
+
+    if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
+        s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+        specdec__answer_between(s);
+        return;
+    }
+    if (specdec__answer_raw(s, specdec__answer_shift(s)))
+        specdec__answer_whole(s);
+}
+
+/* Headers and bodies of messages (gpt-oss). */
+static void specdec__answer_channels(specdec_splitter *s)
+{
+    static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
+    int found;
+
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 5, 0);
+        if (found == -1)
+            return;
+        if (found == -2) {
+            const char byte = s->hold[0];
+            const int c = specdec__answer_shift(s);
+
+            if (s->state == SPECDEC__ANSWER_BODY)
+                specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                                        : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
+                                                                            : SPECDEC_PART_CONTENT, &byte, 1);
+            else if (!specdec__answer_note(s, c)) {
+                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
+                specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
+                s->state = SPECDEC__ANSWER_BODY;
+                s->flags = s->noted = 0;
+            }
+            continue;
+        }
+        s->held = 0;
+        if (!found && s->state == SPECDEC__ANSWER_HEADER) {
+            specdec__answer_message(s);
+        } else if (found) {
+            if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
+                specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+            s->state = SPECDEC__ANSWER_HEADER;
+            s->flags = s->noted = 0;
+        }
+    }
+}
+
+/* Looks at what is held back, to which a byte was added. */
+static void specdec__answer_step(specdec_splitter *s)
+{
+    switch (s->state) {
+    case SPECDEC__ANSWER_TEXT: specdec__answer_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_between(s); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_object(s, specdec__answer_shift(s)); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_channels(s); break;
+    default: specdec__answer_pairs(s); break;
+    }
+}
+
+/* The answer has ended: what is held back is what it looks like. */
+static void specdec__answer_finish(specdec_splitter *s)
+{
+    while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
+        if (s->state == SPECDEC__ANSWER_TEXT) {
+            specdec__answer_plain(s);
+        } else {
+            const char byte = s->hold[0];
+
+            specdec__answer_shift(s);
+            specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                                    : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
+                                                                        : SPECDEC_PART_CONTENT, &byte, 1);
+        }
+    }
+    if (s->state == SPECDEC__ANSWER_NAME && s->noted)
+        specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+    if (s->state == SPECDEC__ANSWER_HEADER && s->noted)
+        specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+    s->held = s->noted = 0;
+}
+
+/* ---- Taken from outside. */
+
+/* The next bytes; NULL: the answer has ended. */
+static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
+{
+    s->input = bytes;
+    s->length = bytes ? length : 0;
+    s->ended = !bytes;
+}
+
+/* The next part. A step adds less than 1,000 bytes, a name's or a value's, each as an escape; and few parts. */
+static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_part *part)
+{
+    int from;
+
+    if (s->taken == s->queued) {
+        s->taken = s->queued = s->out = 0;
+        while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
+            s->hold[s->held++] = *s->input++;
+            s->length--;
+            specdec__answer_step(s);
+        }
+        if (s->ended && !s->length && !s->queued) {
+            s->ended = 0;
+            specdec__answer_finish(s);
+        }
+    }
+    if (s->taken == s->queued)
+        return 0;
+    from = s->taken ? s->ends[s->taken - 1] : 0;
+    part->kind = (specdec_part_kind)s->kinds[s->taken];
+    part->call = s->numbers[s->taken];
+    part->text.bytes = s->bytes + from;
+    part->text.length = (size_t)(s->ends[s->taken++] - from);
+    return 1;
+}
+
+/* Is a control token spelled in one of the marks that a splitter looks for? */
+static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, specdec__bytes token)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
+    const char *marks[22];
+    size_t at, length;
+    int i;
+
+    memset(marks, 0, sizeof marks);
+    if (row) {
+        const char *const own[] = {row->section, row->mark, row->id, row->middle, row->close, row->end, row->key_begin,
+                                   row->key_end, row->value_begin, row->value_end, row->begin, row->behind,
+                                   row->finish};
+
+        memcpy(marks, own, sizeof own);
+    }
+    if (thoughts) {
+        marks[13] = thoughts->open;
+        marks[14] = thoughts->close;
+        memcpy(marks + 15, thoughts->around, sizeof thoughts->around);
+    }
+    if (row && row->form == SPECDEC__CALLS_CHANNEL)
+        marks[19] = "<|start|><|channel|><|return|>";
+    for (i = 0; i < 22 && token.size; i++)
+        for (at = 0, length = marks[i] ? strlen(marks[i]) : 0; length && at + token.size <= length; at++)
+            if (memcmp(marks[i] + at, token.data, token.size) == 0)
+                return 1;
+    return 0;
+}
+
+/* Does a prompt end inside a thought? */
+static SPECDEC__UNUSED int specdec__answer_inside(const specdec__thoughts *thoughts, const char *text, size_t length)
+{
+    size_t size;
+
+    if (!thoughts)
+        return 0;
+    size = strlen(thoughts->open);
+    while (size && specdec__answer_is_space(thoughts->open[size - 1]))
+        size--;
+    while (length && specdec__answer_is_space((unsigned char)text[length - 1]))
+        length--;
+    return length >= size && memcmp(text + length - size, thoughts->open, size) == 0;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>text/template: what a chat template computes with: values, strings that know which of their bytes come from
  *     messages, and how values are compared and written.
  * ================================================================================================================== */
@@ -23899,6 +25151,8 @@ typedef struct specdec__chat {
     int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
     int runs;                     /* there is no format, but the template can be run, each time */
     int no_system;                /* system messages are refused: the template writes them in a way of its own */
+    const specdec__calls *calls;  /* how calls of tools are written; NULL: that is not known */
+    const specdec__thoughts *thoughts; /* and thoughts; NULL: none are */
     specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
                                       before every first one */
     const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
@@ -24356,7 +25610,7 @@ static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\x
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
-                             specdec__size_multiply(conversation, 8));
+                             specdec__size_multiply(conversation, 13));
 }
 
 /* Says why a template could not be run. */
@@ -24459,6 +25713,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trims = chat->format->trims;
         chat->begins = own && own->begins;
+        chat->thoughts = own ? own->thoughts : NULL;
     }
     missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
     if (missing && name)
@@ -24486,6 +25741,658 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
                          chat->failed, chat->culprit.size ? ": " : "",
                          (int)(chat->culprit.size < 40 ? chat->culprit.size : 40),
                          chat->culprit.size ? (const char *)chat->culprit.data : "");
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/conversation: whole conversations, with thoughts, tools and calls: read from JSON, checked, rendered.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A text of the caller's with its length; one that is not there is empty. */
+static specdec__bytes specdec__text_of(specdec_text text)
+{
+    return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
+                                                                     ? strlen(text.bytes) : text.length);
+}
+
+/* ---- From JSON, in OpenAI's form, to a specdec_chat_input. */
+
+/* A JSON text that is read; what it becomes lies in the arena. */
+typedef struct specdec__reader {
+    specdec__json j;
+    specdec__arena *arena;
+    specdec_error *error;
+    int message;          /* the number of the message that is read; -1: none is */
+    specdec_result failed;
+} specdec__reader;
+
+/* Ends the work; the first reason counts. */
+static void specdec__reader_fail(specdec__reader *r, const char *why)
+{
+    if (!r->failed && r->message < 0)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s", why);
+    else if (!r->failed)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "message %d: %s", r->message, why);
+}
+
+/* Memory; NULL, and the work has ended: there is none left. */
+static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
+{
+    void *room = specdec__arena_take(r->arena, count, size, 8);
+
+    if (!room && !r->failed)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    return room;
+}
+
+/* The member of an object, 0: it is not there, or null. */
+static size_t specdec__reader_member(const specdec__reader *r, size_t object, const char *name)
+{
+    const size_t node = specdec__json_member(&r->j, object, name);
+
+    return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
+}
+
+/* What a string says, with a zero byte behind it; none where node is 0. */
+static specdec_text specdec__reader_string(specdec__reader *r, size_t node, const char *what)
+{
+    specdec_text text = {NULL, 0};
+    size_t most;
+    char *bytes;
+
+    if (!node)
+        return text;
+    if (r->j.nodes[node].kind != SPECDEC__JSON_STRING) {
+        specdec__reader_fail(r, what);
+        return text;
+    }
+    most = r->j.nodes[node].to - r->j.nodes[node].from;
+    bytes = (char *)specdec__reader_take(r, most, 1);
+    if (bytes) {
+        text.bytes = bytes;
+        text.length = specdec__json_string(&r->j, node, bytes, most - 1);
+    }
+    return text;
+}
+
+/* A member as it is spelled. */
+static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
+{
+    specdec_text text = {NULL, 0};
+    specdec__bytes raw;
+
+    if (!node)
+        return text;
+    raw = specdec__json_raw(&r->j, node);
+    text.bytes = (const char *)raw.data;
+    text.length = raw.size;
+    return text;
+}
+
+/* A message's content: a string, or the texts of parts, with line ends between them. */
+static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
+{
+    static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
+    const specdec__json_node *nodes = r->j.nodes;
+    specdec_text text = {NULL, 0};
+    size_t part = node + 1, room;
+    uint32_t i;
+    char *bytes;
+
+    if (!node || nodes[node].kind != SPECDEC__JSON_ARRAY)
+        return specdec__reader_string(r, node, wrong);
+    bytes = (char *)specdec__reader_take(r, (size_t)nodes[node].to - nodes[node].from, 1);
+    for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
+        const size_t type = specdec__json_member(&r->j, part, "type"), say = specdec__json_member(&r->j, part, "text");
+
+        room = nodes[node].to - nodes[node].from - text.length;
+        if (!say || nodes[say].kind != SPECDEC__JSON_STRING || (type && !specdec__json_says(&r->j, type, "text", 4))) {
+            specdec__reader_fail(r, wrong);
+            break;
+        }
+        if (i)
+            bytes[text.length++] = '\n';
+        text.length += specdec__json_string(&r->j, say, bytes + text.length, room - 1);
+    }
+    text.bytes = bytes;
+    return text;
+}
+
+/* The calls of an assistant's message. */
+static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
+{
+    const specdec__json_node *nodes = r->j.nodes;
+    specdec_tool_call *calls;
+    size_t call = node + 1;
+    uint32_t i;
+
+    if (!node)
+        return;
+    if (nodes[node].kind != SPECDEC__JSON_ARRAY) {
+        specdec__reader_fail(r, "its tool_calls are no list");
+        return;
+    }
+    calls = (specdec_tool_call *)specdec__reader_take(r, nodes[node].count, sizeof *calls);
+    for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
+        const size_t inner = specdec__reader_member(r, call, "function"), of = inner ? inner : call;
+        const size_t arguments = specdec__reader_member(r, of, "arguments"), name = specdec__json_member(&r->j, of,
+                                                                                                         "name");
+
+        if (!name)
+            specdec__reader_fail(r, "a call has no name");
+        calls[i].id = specdec__reader_string(r, specdec__reader_member(r, call, "id"), "the id of a call is no text");
+        calls[i].name = specdec__reader_string(r, name, "the name of a call is no text");
+        calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__reader_raw(r, arguments)
+                                 : specdec__reader_string(r, arguments, "the arguments of a call are no text");
+    }
+    message->calls = calls;
+    message->call_count = (int)nodes[node].count;
+}
+
+/* One message. */
+static void specdec__reader_message(specdec__reader *r, size_t node, specdec_chat_message *message)
+{
+    size_t thoughts = specdec__reader_member(r, node, "reasoning_content");
+
+    if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
+        specdec__reader_fail(r, "it is no object");
+        return;
+    }
+    thoughts = thoughts ? thoughts : specdec__reader_member(r, node, "reasoning");
+    message->role = specdec__reader_string(r, specdec__reader_member(r, node, "role"), "its role is no text").bytes;
+    message->content = specdec__reader_content(r, specdec__reader_member(r, node, "content"));
+    message->thoughts = specdec__reader_string(r, thoughts, "its reasoning_content is no text");
+    message->call_id = specdec__reader_string(r, specdec__reader_member(r, node, "tool_call_id"),
+                                              "its tool_call_id is no text");
+    message->name = specdec__reader_string(r, specdec__reader_member(r, node, "name"), "its name is no text");
+    specdec__reader_calls(r, specdec__reader_member(r, node, "tool_calls"), message);
+}
+
+/* tool_choice: a word, or {"type": "function", "function": {"name": NAME}}. */
+static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
+{
+    static const char *const words[] = {"auto", "none", "required"};
+    const size_t inner = node ? specdec__reader_member(r, node, "function") : 0;
+    int i;
+
+    if (!node)
+        return;
+    for (i = 0; i < 3; i++)
+        if (specdec__json_says(&r->j, node, words[i], strlen(words[i]))) {
+            input->tool_choice = (specdec_tool_choice)i;
+            return;
+        }
+    input->tool_choice = SPECDEC_TOOLS_REQUIRED;
+    input->tool = specdec__reader_string(r, inner ? specdec__reader_member(r, inner, "name") : 0,
+                                         "the tool of tool_choice is no text");
+    if (!input->tool.bytes)
+        specdec__reader_fail(r, "tool_choice names no tool");
+}
+
+/* All members that count. */
+static void specdec__reader_members(specdec__reader *r, specdec_chat_input *input)
+{
+    const size_t list = specdec__reader_member(r, 0, "messages");
+    const size_t continues = specdec__reader_member(r, 0, "continue_final_message");
+    specdec_chat_message *messages;
+    size_t node = list + 1;
+
+    if (!list || r->j.nodes[list].kind != SPECDEC__JSON_ARRAY) {
+        specdec__reader_fail(r, "there is no list of messages");
+        return;
+    }
+    messages = (specdec_chat_message *)specdec__reader_take(r, r->j.nodes[list].count, sizeof *messages);
+    for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
+         r->message++, node = r->j.nodes[node].next)
+        specdec__reader_message(r, node, &messages[r->message]);
+    input->messages = messages;
+    input->count = (int)r->j.nodes[list].count;
+    r->message = -1;
+    input->tools = specdec__reader_raw(r, specdec__reader_member(r, 0, "tools"));
+    input->arguments = specdec__reader_raw(r, specdec__reader_member(r, 0, "chat_template_kwargs"));
+    input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
+    specdec__reader_choice(r, specdec__reader_member(r, 0, "tool_choice"), input);
+}
+
+/* Reads a conversation from JSON. What it points to lies in the arena and in the text. Errors: FORMAT, CONTEXT. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *text, size_t size, specdec__arena *arena,
+                                                                 specdec_chat_input *input, specdec_error *error)
+{
+    specdec__reader r;
+
+    memset(&r, 0, sizeof r);
+    memset(input, 0, sizeof *input);
+    r.arena = arena;
+    r.error = error;
+    r.message = -1;
+    r.j.text = (const unsigned char *)text;
+    r.j.size = size;
+    if (!specdec__json_read(&r.j))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.at,
+                             r.j.failed);
+    r.j.room = r.j.count;
+    r.j.nodes = (specdec__json_node *)specdec__reader_take(&r, r.j.room, sizeof *r.j.nodes);
+    if (r.j.nodes && specdec__json_read(&r.j))
+        specdec__reader_members(&r, input);
+    return r.failed;
+}
+
+/* ---- Checks. */
+
+/* Is a text missing, or JSON of this kind? */
+static int specdec__conversation_is_json(specdec_text text, int kind)
+{
+    const specdec__bytes bytes = specdec__text_of(text);
+    specdec__json_node node;
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = bytes.data;
+    j.size = bytes.size;
+    j.nodes = &node;
+    j.room = 1;
+    return !bytes.data || (specdec__json_read(&j) && node.kind == kind);
+}
+
+/* Refuses what is not there. most: bytes that a text may have. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
+                                                                  specdec_error *error)
+{
+    size_t all = specdec__size_add(specdec__text_of(input->tools).size, specdec__text_of(input->arguments).size);
+    int i, k;
+
+    if (!input->messages || input->count < 1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", input->messages ? input->count : 0);
+    if ((unsigned)input->tool_choice > SPECDEC_TOOLS_REQUIRED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "tool_choice is %d", (int)input->tool_choice);
+    for (i = 0; i < input->count; i++) {
+        const specdec_chat_message *m = &input->messages[i];
+
+        if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
+        all = specdec__size_add(all, specdec__size_add(specdec__text_of(m->content).size,
+                                                       specdec__text_of(m->thoughts).size));
+        for (k = 0; k < m->call_count; k++)
+            if (!m->calls[k].name.bytes)
+                return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
+            else
+                all = specdec__size_add(all, specdec__text_of(m->calls[k].arguments).size);
+    }
+    if (!specdec__conversation_is_json(input->tools, SPECDEC__JSON_ARRAY) ||
+        !specdec__conversation_is_json(input->arguments, SPECDEC__JSON_OBJECT))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "tools are no JSON array, or the template's arguments no JSON object");
+    if (all > most)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", all, most);
+    if (input->continues && strcmp(input->messages[input->count - 1].role, "assistant"))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "only a last message of the assistant can be continued");
+    return SPECDEC_OK;
+}
+
+/* ---- As a template reads it. */
+
+/* How templates are asked, one way after the other until one succeeds: most read arguments as objects, some as text,
+   and some no content that is null. */
+enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
+
+/* Members of a dict that is being made. */
+typedef struct specdec__dict {
+    specdec__template_value *items;
+    size_t count;
+} specdec__dict;
+
+static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
+{
+    if (!m->items)
+        return;
+    m->items[2 * m->count] = specdec__template_string(name);
+    m->items[2 * m->count++ + 1] = value;
+}
+
+/* A text that comes from a message. */
+static specdec__template_value specdec__conversation_text(specdec__template *t, specdec_text text)
+{
+    const specdec__bytes bytes = specdec__text_of(text);
+
+    return specdec__template_marked(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
+}
+
+/* A call's arguments: an object, where they are JSON; else, or if asked for so, their text. */
+static specdec__template_value specdec__conversation_arguments(specdec__template *t, specdec_text arguments, int way)
+{
+    specdec__bytes bytes = specdec__text_of(arguments);
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    if (!bytes.size)
+        bytes = specdec__template_bytes("{}", 2);
+    j.text = bytes.data;
+    j.size = bytes.size;
+    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_read(&j))
+        return specdec__template_read_json(t, bytes);
+    return specdec__template_marked(t, bytes.data, bytes.size);
+}
+
+/* A message's calls. */
+static specdec__template_value specdec__conversation_calls(specdec__template *t, const specdec_chat_message *message,
+                                                           int way)
+{
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
+    specdec__dict call, function;
+    int i;
+
+    for (i = 0; list && i < message->call_count && !t->failed; i++) {
+        const specdec_tool_call *of = &message->calls[i];
+
+        memset(&call, 0, sizeof call);
+        memset(&function, 0, sizeof function);
+        call.items = specdec__template_new_list(t, 6);
+        function.items = specdec__template_new_list(t, 4);
+        if (of->id.bytes)
+            specdec__dict_add(&call, "id", specdec__conversation_text(t, of->id));
+        specdec__dict_add(&call, "type", specdec__template_string("function"));
+        specdec__dict_add(&function, "name", specdec__conversation_text(t, of->name));
+        specdec__dict_add(&function, "arguments", specdec__conversation_arguments(t, of->arguments, way));
+        specdec__dict_add(&call, "function", specdec__template_of(SPECDEC__TEMPLATE_DICT, function.items,
+                                                                     function.count));
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, call.items, call.count);
+    }
+    return specdec__template_listing(list, list ? (size_t)message->call_count : 0);
+}
+
+/* One message as a dict. */
+static specdec__template_value specdec__conversation_message(specdec__template *t, const specdec_chat_message *message,
+                                                             int way)
+{
+    const char *known = specdec__template_role(message->role, strlen(message->role));
+    specdec__dict m;
+
+    memset(&m, 0, sizeof m);
+    m.items = specdec__template_new_list(t, 12);
+    specdec__dict_add(&m, "role", known ? specdec__template_string(known)
+                                           : specdec__template_marked(t, message->role, strlen(message->role)));
+    specdec__dict_add(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
+                                            ? specdec__conversation_text(t, message->content)
+                                            : specdec__template_none());
+    if (message->thoughts.bytes)
+        specdec__dict_add(&m, "reasoning_content", specdec__conversation_text(t, message->thoughts));
+    if (message->call_count)
+        specdec__dict_add(&m, "tool_calls", specdec__conversation_calls(t, message, way));
+    if (message->call_id.bytes)
+        specdec__dict_add(&m, "tool_call_id", specdec__conversation_text(t, message->call_id));
+    if (message->name.bytes)
+        specdec__dict_add(&m, "name", specdec__conversation_text(t, message->name));
+    return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
+}
+
+/* Gives a template a conversation of the first `count` messages. */
+static void specdec__conversation_give(specdec__template *t, const specdec_chat_input *input, int count, int way)
+{
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
+    int i;
+
+    for (i = 0; list && i < count && !t->failed; i++)
+        list[i] = specdec__conversation_message(t, &input->messages[i], way);
+    specdec__template_give(t, specdec__template_string("messages"), specdec__template_listing(list, list ? (size_t)count
+                                                                                                         : 0));
+    tools = specdec__template_none();
+    if (input->tool_choice != SPECDEC_TOOLS_NONE)
+        tools = specdec__template_read_json(t, specdec__text_of(input->tools));
+    if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
+        tools = specdec__template_none();
+    specdec__template_give(t, specdec__template_string("tools"), tools);
+    arguments = specdec__template_read_json(t, specdec__text_of(input->arguments));
+    if (arguments.kind == SPECDEC__TEMPLATE_DICT)
+        for (i = 0; i < (int)arguments.size; i++)
+            specdec__template_give(t, specdec__template_items(&arguments)[2 * i],
+                                   specdec__template_items(&arguments)[2 * i + 1]);
+}
+
+/* Cuts what was written behind the content of the last message, which is to be continued, as transformers does: white
+   space that the template has dropped at its end stays dropped. */
+static specdec_result specdec__conversation_open(specdec_text content, specdec__chat_text *out, specdec_error *error)
+{
+    specdec_message message;
+    specdec__bytes text, left;
+    size_t at, found = SIZE_MAX;
+
+    memset(&message, 0, sizeof message);
+    message.text = content.bytes ? content.bytes : "";
+    message.length = content.bytes ? content.length : 0;
+    text = specdec__chat_trim(&message, 3);
+    left = specdec__chat_trim(&message, 1);
+    for (at = 0; text.size && text.size <= out->needed && at <= out->needed - text.size; at++)
+        if (memcmp(out->text + at, text.data, text.size) == 0 && out->plain[at / 8] >> at % 8 & 1)
+            found = at;
+    if (found == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model's chat template does not write the last message so that it can be continued");
+    at = left.size <= out->needed - found && memcmp(out->text + found, left.data, left.size) == 0 ? left.size
+                                                                                                  : text.size;
+    out->needed = found + at;
+    return SPECDEC_OK;
+}
+
+/* What a template needs, and where: memory[bytes], aligned as for pointers. */
+typedef struct specdec__conversation_work {
+    const specdec__vocab *vocab;
+    specdec__bytes text;  /* the template */
+    unsigned char *memory;
+    size_t bytes;
+    int64_t now;
+} specdec__conversation_work;
+
+/* Renders a conversation by a template, with what makes the model answer. Errors: ARGUMENT (the template refuses it),
+   CONTEXT, FORMAT, UNSUPPORTED. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
+specdec__conversation_render(const specdec__conversation_work *w, const specdec_chat_input *input,
+                             specdec__chat_text *out, specdec_error *error)
+{
+    const specdec_chat_message *last = &input->messages[input->count - 1];
+    const int empty = input->continues && !specdec__text_of(last->content).size;
+    const int open = input->continues && !empty, count = input->count - empty;
+    const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
+    specdec__template *t = (specdec__template *)(void *)w->memory;
+    specdec_result result = SPECDEC_OK;
+    int way;
+
+    if (w->bytes < used)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
+        specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
+        t->now = w->now;
+        specdec__chat_give(t, specdec__chat_token(w->vocab, w->vocab->bos),
+                           specdec__chat_token(w->vocab, w->vocab->eos), !open);
+        specdec__conversation_give(t, input, count, way);
+        specdec__template_render(t);
+        if (!t->failed)
+            break;
+        if (!result)
+            result = specdec__chat_refused(t, error);
+        if (t->raised || t->full)
+            return result;
+    }
+    if (t->failed)
+        return result;
+    out->needed = t->written;
+    return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
+}
+
+/* ---- Which marks a template's models write. */
+
+/* What a known call is: how much of what a template has written is it, and its parts without white space. */
+static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
+                  specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
+
+/* The place behind the last occurrence of a word; 0: there is none. */
+static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
+{
+    const size_t size = strlen(word);
+    size_t at = text.size >= size ? text.size - size + 1 : 0;
+
+    while (at-- > 0)
+        if (memcmp(text.data + at, word, size) == 0)
+            return at + size;
+    return 0;
+}
+
+/* Do the parts that a splitter with this row makes of a text give the known call, once? */
+static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
+{
+    const char *want = specdec__conversation_call_arguments;
+    size_t named = 0, matched = 0, i;
+    int good = 1, whole = 0;
+    specdec_splitter s;
+    specdec_part part;
+
+    if (row->flags & SPECDEC__CALLS_BARE) {
+        const size_t at = specdec__conversation_behind(specdec__template_bytes(text, size), "{\"name\":");
+
+        if (!at)
+            return 0;
+        text += at - 8;
+        size -= at - 8;
+    }
+    if (row->section && !specdec__conversation_behind(specdec__template_bytes(text, size), row->section))
+        return 0;
+    specdec__answer_begin(&s, row, NULL, 0);
+    specdec__answer_push(&s, text, size);
+    while (good && specdec__answer_next(&s, &part)) {
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_NAME; i++, named++)
+            good = good && named < sizeof specdec__conversation_name - 1 &&
+                   part.text.bytes[i] == specdec__conversation_name[named];
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_ARGUMENTS; i++)
+            if (part.text.bytes[i] != ' ')
+                good = good && want[matched] && part.text.bytes[i] == want[matched++];
+        whole += part.kind == SPECDEC_PART_END;
+        good = good && (part.call <= 0);
+    }
+    return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
+}
+
+/* Does a text name a mark? A missing one is not named. */
+static int specdec__conversation_names(specdec__bytes text, const char *mark)
+{
+    return mark && specdec__conversation_behind(text, mark) > 0;
+}
+
+/* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
+static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    size_t k;
+    uint32_t id;
+
+    for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
+        if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
+            specdec__conversation_names(text, specdec__call_table[k].mark))
+            return &specdec__call_table[k];
+    for (id = 0; id < v->count; id++) {
+        const specdec__bytes token = specdec__cursor_string(&c);
+
+        for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
+            if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
+                 specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
+                specdec__bytes_are(token, specdec__call_table[k].mark))
+                return &specdec__call_table[k];
+    }
+    return NULL;
+}
+
+/* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
+   stays in w->found. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
+                                                                             specdec__bytes text,
+                                                                             const specdec__vocab *v)
+{
+    static const char tools[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
+        "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", "
+        "\"description\": \"City.\"}, \"days\": {\"type\": \"integer\", \"description\": \"Days.\"}}, "
+        "\"required\": [\"city\"]}}}]";
+    specdec__chat *const chat = &w->found->chat;
+    specdec_chat_message messages[2];
+    specdec_tool_call call;
+    specdec_chat_input input;
+    specdec__bytes written;
+    size_t i, from;
+    int way, writes = 0;
+
+    memset(messages, 0, sizeof messages);
+    memset(&call, 0, sizeof call);
+    memset(&input, 0, sizeof input);
+    messages[0].role = "user";
+    messages[0].content.bytes = specdec__conversation_question;
+    messages[0].content.length = SPECDEC_WHOLE_STRING;
+    messages[1].role = "assistant";
+    messages[1].calls = &call;
+    messages[1].call_count = 1;
+    call.id.bytes = "call00001";
+    call.name.bytes = specdec__conversation_name;
+    call.arguments.bytes = specdec__conversation_call_arguments;
+    call.id.length = call.name.length = call.arguments.length = SPECDEC_WHOLE_STRING;
+    input.messages = messages;
+    input.count = 2;
+    input.tools.bytes = tools;
+    input.tools.length = sizeof tools - 1;
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
+        specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        w->run.now = 0;
+        specdec__chat_give(&w->run, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 0);
+        specdec__conversation_give(&w->run, &input, 2, way);
+        specdec__template_render(&w->run);
+        written = specdec__template_bytes(w->output, w->run.written);
+        from = w->run.failed ? 0 : specdec__conversation_behind(written, specdec__conversation_question);
+        writes |= from && specdec__conversation_behind(written, specdec__conversation_name) > from;
+        for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
+            if (specdec__conversation_fits(&specdec__call_table[i], w->output + from, written.size - from))
+                chat->calls = &specdec__call_table[i];
+    }
+    if (!chat->calls && !writes && specdec__conversation_names(text, "tool"))
+        chat->calls = specdec__conversation_named(text, v);
+    for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
+        if (specdec__conversation_names(text, specdec__thought_table[i].close) &&
+            (!i || specdec__conversation_names(text, specdec__thought_table[i].open)))
+            chat->thoughts = &specdec__thought_table[i];
+}
+
+/* ---- In a known format, for models without a template, or builds that run none. */
+
+/* The same conversation for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has what no known
+   format writes. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
+                                                                  specdec__arena *arena, const specdec_message **out,
+                                                                  specdec_error *error)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    specdec_message *messages = (specdec_message *)specdec__arena_take(arena, (size_t)input->count, sizeof *messages,
+                                                                       8);
+    int i, role;
+
+    *out = messages;
+    if (!messages)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    for (i = 0; i < input->count; i++) {
+        const specdec_chat_message *m = &input->messages[i];
+        const specdec__bytes content = specdec__text_of(m->content);
+
+        for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
+            ;
+        if (role == 3 || m->call_count)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                 "message %d: this chat format knows system, user and assistant alone, without calls",
+                                 i);
+        messages[i].role = (specdec_role)role;
+        messages[i].text = content.data ? (const char *)content.data : "";
+        messages[i].length = content.size;
+        messages[i].special = input->special;
+    }
+    return SPECDEC_OK;
 }
 
 SPECDEC__FOR_SPEED
@@ -30651,6 +32558,49 @@ static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c,
     return 1;
 }
 
+/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
+static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *constraint,
+                                                  const specdec_constraint_state *state, uint32_t mask[8])
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+
+    specdec__machine_begin(&m, constraint, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.items = items;
+    memset(mask, 0, 8 * sizeof *mask);
+    specdec__machine_next(&m, state->thread, state->threads, mask);
+}
+
+/* The one byte that may follow; -1: none may; 256: several may. */
+static int specdec__mask_only(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    uint32_t mask[8], i;
+    int found = -1;
+
+    specdec__mask_first(c, state, mask);
+    for (i = 0; i < 256; i++) {
+        const unsigned char byte = (unsigned char)i;
+
+        if (!(mask[i >> 5] >> (i & 31) & 1) || !specdec__vertex_allows(c, state, &byte, 1))
+            continue;
+        if (found >= 0)
+            return 256;
+        found = (int)i;
+    }
+    return found;
+}
+
+/* The byte that must follow, as the text is not whole and no other one may; -1: there is none. */
+static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    const int byte = specdec__mask_only(c, state);
+
+    return byte < 0 || byte > 255 || specdec__vertex_complete(c, state) ? -1 : byte;
+}
+
 /* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
 static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
@@ -33786,6 +35736,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         work->memory = memory;
         work->bytes = bytes;
         specdec__chat_recognise(work, m->chat_template, &m->vocab);
+        specdec__conversation_recognise(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_again(arena, from);
@@ -39242,6 +41193,19 @@ static int specdec__sample_alters(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
 }
 
+/* Is anything cut off before a token is drawn, or is the temperature a function of what is there? A constraint then
+   comes first. */
+static int specdec__sample_filters(const specdec_sampling *s)
+{
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    int i, count = specdec__sampler_chain(s, chain), found = 0;
+
+    for (i = 0; i < count; i++)
+        found |= specdec__samplers[chain[i]].keep &&
+                 (chain[i] != SPECDEC_SAMPLER_TEMPERATURE || s->temperature_range > 0.0f);
+    return found;
+}
+
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
@@ -39453,361 +41417,6 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     in.recent_count = recent_count;
     specdec__sample_list(out, &in, logits);
     return SPECDEC_OK;
-}
-
-/* =====================================================================================================================
- * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
- *     passed over by bounds, not sorted.
- * ================================================================================================================== */
-
-#define SPECDEC__ROW_BLOCK    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
-#define SPECDEC__ROW_LEAST    4096 /* tokens of a row from which on blocks pay */
-#define SPECDEC__ROW_NUCLEUS  256  /* blocks that are searched for a top-p set */
-#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
-#define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
-
-/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
-typedef struct specdec__chooser {
-    const specdec__kernels *kernels;
-    const specdec__vocab *vocab;
-    const specdec_sampling *sampling;
-    specdec_candidate *items; /* (vocab) */
-    float surprise;           /* of mirostat: see specdec__sampler_input */
-} specdec__chooser;
-
-/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
-   top-p set, the logits as they are. */
-typedef struct specdec__row {
-    const specdec__kernels *kernels;
-    const float *logits; /* (size), which samplers may have changed */
-    int size;
-    float highest;       /* of the logits */
-    float temperature;   /* 0: there is a list */
-    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
-    specdec_candidates candidates; /* and room for a list */
-} specdec__row;
-
-/* A logit as lists have it. */
-SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
-{
-    return row->logits[token] - row->highest;
-}
-
-/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
-static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
-{
-    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
-    int i;
-
-    for (i = 0; i < count; i++) {
-        const int from = i * SPECDEC__ROW_BLOCK, size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
-
-        blocks[i].token = from;
-        blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
-    }
-    specdec__sample_select(NULL, blocks, count, k);
-}
-
-/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
-static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
-{
-    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
-    int i;
-
-    for (i = from; i < end; i++) {
-        const float logit = specdec__row_logit(row, i);
-
-        if (logit >= least) {
-            items[count].token = i;
-            items[count++].logit = logit;
-        }
-    }
-    return count;
-}
-
-/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
-   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
-   the end of the first half of items, where no token gets. */
-static int specdec__row_best_blocks(const specdec__row *row, int k)
-{
-    specdec_candidate *items = row->candidates.items, *blocks;
-    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
-    int i, found = 0;
-    float least;
-
-    if (row->size < SPECDEC__ROW_LEAST || k > count / 8 || k < 1)
-        return 0;
-    blocks = items + row->size / 2 - count;
-    specdec__row_blocks(row, blocks, k);
-    least = blocks[k - 1].logit;
-    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
-        return 0;
-    for (i = 0; i < k; i++)
-        found = specdec__row_collect(row, blocks[i].token, least, items, found);
-    return found;
-}
-
-/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
-static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
-{
-    const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
-    int from, count;
-
-    if (sampler == SPECDEC_SAMPLER_TOP_K) {
-        count = specdec__row_best_blocks(row, s->top_k);
-        if (count)
-            specdec__sample_select(NULL, row->candidates.items, count, s->top_k);
-        return count ? s->top_k : 0;
-    }
-    if (sampler != SPECDEC_SAMPLER_MIN_P)
-        return 0;
-    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK) {
-        const int size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
-
-        if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
-            count = specdec__row_collect(row, from, least, row->candidates.items, count);
-    }
-    return from < row->size ? 0 : count;
-}
-
-/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
-static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
-                              const int32_t *recent, int recent_count)
-{
-    const specdec_sampling *s = chooser->sampling;
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN], *next = chain;
-    int length = specdec__sampler_chain(s, chain), first = 0, count = 0, heated;
-    specdec__sampler_input in;
-
-    in.sampling = s;
-    in.vocab = chooser->vocab;
-    in.size = size;
-    in.recent = recent;
-    in.recent_count = recent_count;
-    in.surprise = chooser->surprise;
-    memset(row, 0, sizeof *row);
-    row->kernels = chooser->kernels;
-    row->logits = logits;
-    row->size = size;
-    row->candidates.items = chooser->items;
-    if (specdec__sample_alters(s)) {
-        first = specdec__sampler_alter(&in, logits, chooser->items, chain, length);
-        row->logits = specdec__sampler_row(chooser->items, size);
-    }
-    row->highest = row->kernels->largest(row->logits, size);
-    next += first;
-    length -= first;
-    heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
-    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
-        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
-        specdec__sample_list(&row->candidates, &in, logits);
-        return;
-    }
-    if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
-        row->temperature = heated ? s->temperature : 1.0f;
-        row->top_p = length > heated ? s->top_p : 0.0f;
-        return;
-    }
-    if ((count = specdec__row_first(row, s, next[0])) > 0)
-        row->candidates.count = specdec__sampler_run(&in, next + 1, length - 1, chooser->items, count);
-    else
-        specdec__sample_list(&row->candidates, &in, logits);
-}
-
-/* --- top-p ------------------------------------------------------------------------------------------------------- */
-
-/* Sums of e^(logit - best): of all tokens, and of those that come before one. */
-typedef struct specdec__row_mass {
-    double all, before;
-} specdec__row_mass;
-
-static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_candidate limit)
-{
-    double lanes[32] = {0};
-    specdec__row_mass mass = {0, 0};
-    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
-    const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
-    int i;
-
-    row->kernels->mass(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
-    row->kernels->mass(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
-    for (i = 0; i < 16; i++) {
-        mass.all += lanes[i];
-        mass.before += lanes[16 + i];
-    }
-    return mass;
-}
-
-/* Whether two sums differ by no more than rounding. */
-SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
-{
-    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
-}
-
-/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
-static int specdec__row_nucleus_few(const specdec__row *row)
-{
-    specdec_candidate *items = row->candidates.items, limit;
-    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS, row->size / SPECDEC__ROW_BLOCK / 8);
-    const int count = specdec__row_best_blocks(row, most);
-    specdec__row_mass mass;
-    double wanted, reached = 0;
-    int i, kept;
-
-    if (!count)
-        return 0;
-    limit.token = 0;
-    for (limit.logit = 0, i = 0; i < count; i++)
-        limit.logit = items[i].logit < limit.logit ? items[i].logit : limit.logit;
-    mass = specdec__row_weigh(row, limit);
-    wanted = (double)row->top_p * mass.all;
-    if (mass.before < wanted || specdec__row_close(mass.before, wanted, mass.all))
-        return 0;
-    kept = specdec__sampler_share(items, count, NULL, wanted, 0);
-    for (i = 0; i < kept - 1; i++)
-        reached += (double)specdec__exp(items[i].logit);
-    return specdec__row_close(reached, wanted, mass.all) ||
-                   specdec__row_close(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
-               ? 0 : kept;
-}
-
-/* The row becomes a list of its top-p set, divided by the temperature. */
-static void specdec__row_nucleus(specdec__row *row)
-{
-    specdec_candidate *items = row->candidates.items;
-    float *all = specdec__sampler_row(items, row->size);
-    int i, count = specdec__row_nucleus_few(row);
-
-    if (!count) {
-        for (i = 0; row->logits != all && i < row->size; i++)
-            all[i] = specdec__sample_clean(row->logits[i]);
-        count = specdec__sampler_list(items, row->size);
-        count = specdec__sampler_mass(items, count, row->top_p);
-    }
-    for (i = 0; i < count; i++)
-        items[i].logit = items[i].logit / row->temperature;
-    row->candidates.count = count;
-    row->candidates.greedy = 0;
-    row->temperature = 0;
-}
-
-/* Whether one of count tokens from `from` on could be chosen in place of the worst of k: with the most noise that there
-   is, or with theirs. */
-SPECDEC__INLINE int specdec__row_hopeful(const specdec__row *row, int from, int count, float worst,
-                                         const uint64_t *noise_row)
-{
-    if (!noise_row)
-        return !((row->kernels->largest(row->logits + from, count) - row->highest) / row->temperature +
-                     SPECDEC__SAMPLE_GUMBEL_MAX < worst);
-    return row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, worst, *noise_row,
-                                  (uint32_t)from);
-}
-
-/* What specdec_sample_top gives of the row, or of tokens before a limit. Most blocks hold no token that could be
-   chosen, whatever its noise is, and most of the others none with its noise. */
-static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
-                               specdec_candidate *best)
-{
-    int from, end, i, held = 0;
-
-    for (from = 0; from < row->size && k > 0; from = end) {
-        const int block = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
-
-        end = from + specdec__min_int(64, block);
-        if (held == k && from % SPECDEC__ROW_BLOCK == 0 &&
-            !specdec__row_hopeful(row, from, block, best[k - 1].logit, NULL)) {
-            end = from + block;
-            continue;
-        }
-        if (held == k && !specdec__row_hopeful(row, from, end - from, best[k - 1].logit, &noise_row))
-            continue;
-        for (i = from; i < end; i++) {
-            specdec_candidate candidate;
-
-            candidate.token = i;
-            candidate.logit = specdec__row_logit(row, i);
-            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
-                (limit && !specdec__sample_before(candidate, *limit)))
-                continue;
-            candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try(best, held, k, candidate, noise_row);
-        }
-    }
-    return held;
-}
-
-/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
-   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
-   when a list is needed for that. */
-static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
-{
-    specdec_candidate limit = {0, 0}, worst = {0, 0};
-    int round, i, held;
-
-    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
-        specdec__row_mass mass;
-        double wanted;
-
-        held = specdec__row_search(row, noise_row, round ? &limit : NULL, k, best);
-        for (i = 0; i < held; i++) {
-            specdec_candidate one;
-
-            one.token = best[i].token;
-            one.logit = specdec__row_logit(row, one.token);
-            worst = !i || specdec__sample_before(worst, one) ? one : worst;
-        }
-        mass = specdec__row_weigh(row, worst);
-        wanted = (double)row->top_p * mass.all;
-        if (specdec__row_close(mass.before, wanted, mass.all))
-            return 0;
-        if (mass.before < wanted)
-            return held;
-        if (k > 1)
-            return 0;
-    }
-    return 0;
-}
-
-/* What specdec_sample_top gives. */
-static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
-{
-    const uint64_t noise_row = specdec__sample_noise_row(seed, position);
-    int held;
-
-    if (row->temperature > 0 && !(row->top_p > 0))
-        return specdec__row_search(row, noise_row, NULL, k, best);
-    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST && k > 0 &&
-        (held = specdec__row_top_of_set(row, noise_row, k, best)) > 0)
-        return held;
-    if (row->temperature > 0)
-        specdec__row_nucleus(row);
-    return specdec_sample_top(&row->candidates, seed, position, k, best);
-}
-
-/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
-static void specdec__row_weights(specdec__row *row, float *p)
-{
-    if (row->temperature > 0 && row->top_p > 0)
-        specdec__row_nucleus(row);
-    if (row->temperature > 0)
-        row->kernels->weights(row->logits, row->size, row->highest, row->temperature, p);
-    else
-        specdec_sample_distribution(&row->candidates, row->size, p, NULL);
-}
-
-/* The surprise of a token of a list, in bits; 0: it is not there. */
-static float specdec__row_surprise(const specdec__row *row, int32_t token)
-{
-    const specdec_candidates *list = &row->candidates;
-    double mean, total;
-    int i = 0;
-
-    while (i < list->count && list->items[i].token != token)
-        i++;
-    if (row->temperature > 0 || i >= list->count)
-        return 0;
-    total = specdec__sampler_total(list->items, list->count, 0, &mean);
-    return (float)((specdec__log_double(total) - (double)list->items[i].logit) * 1.4426950408889634);
 }
 
 /* =====================================================================================================================
@@ -41722,7 +43331,7 @@ typedef struct specdec__retrieved {
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *texts;  /* (texts) */
+    specdec__retrieved *sequences;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
     int recent, most;           /* tokens behind them: so many at first, and at most */
     float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
@@ -41750,8 +43359,8 @@ static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
 /* The small cache holds nothing of a text any more. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
-    specdec__view_truncate(&r->texts[at].view, &r->context.kv, 0);
-    r->texts[at].from = 0;
+    specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
+    r->sequences[at].from = 0;
 }
 
 /* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
@@ -41947,9 +43556,9 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
-    r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
     for (i = 0; i < room.views; i++)
-        specdec__context_view(&r->context, r->texts ? &r->texts[i].view : &view, &room, 0, arena);
+        specdec__context_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].tiles)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
@@ -41975,7 +43584,7 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
    chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
-    specdec__retrieved *t = &r->texts[at];
+    specdec__retrieved *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
@@ -42026,6 +43635,795 @@ static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: states behind its tokens and
+ *     behind draft tokens, masks, tokens that are forced.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__FORCED_BYTES 64 /* that are tokenised together, at most */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
+#define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
+
+struct specdec__constrained;
+
+/* What all sequences of an engine use in turn. */
+typedef struct specdec__masker {
+    const specdec__vocab *vocab;
+    int vocab_size;            /* of rows of logits */
+    const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
+    unsigned char *trie_memory;
+    size_t trie_bytes;
+    uint32_t *mask;            /* (vocab_size bits) */
+    float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
+    specdec__mask_walk *walk;
+    void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
+    size_t scratch_bytes;
+    const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
+    int base, path_count;
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS): behind each */
+} specdec__masker;
+
+/* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
+   spares reading them again. */
+typedef struct specdec__constrained {
+    specdec__masker *masker;   /* NULL: the engine has no room for constraints */
+    const specdec_constraint *constraint; /* or NULL */
+    uint64_t hash;             /* of that */
+    specdec_allow allow;       /* or NULL */
+    void *allow_data;
+    const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
+    int end_count;
+    int from;                  /* the token at which the constraint begins */
+    int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
+    int length;                /* state[0] is behind so many tokens, */
+    int32_t last;              /* of which this is the last; -1: there is none */
+    specdec_constraint_state *state; /* (2) */
+} specdec__constrained;
+
+/* Is anything forbidden in this sequence? */
+SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
+{
+    return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+/* Takes what an engine needs for constraints. m is NULL where the arena only counts. */
+static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
+                                    specdec__arena *arena)
+{
+    specdec__arena counter = {NULL, 0, 0};
+    specdec__masker made;
+    specdec_token_trie trie;
+    size_t bytes = 0, at = 0;
+    uint32_t id;
+
+    memset(&made, 0, sizeof made);
+    made.vocab = vocab;
+    made.vocab_size = vocab_size;
+    SPECDEC__TAKE(&counter, specdec_token_trie, 1);
+    for (id = 0; id < vocab->count; id++)
+        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+    specdec__trie_layout(&trie, &counter, bytes, vocab->count);
+    made.trie_bytes = counter.used;
+    made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
+    made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
+    made.row = SPECDEC__TAKE(arena, float, vocab_size);
+    made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS);
+    made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
+    made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
+    if (m)
+        *m = made;
+}
+
+/* Makes the vocabulary's trie, unless it is there. */
+static void specdec__masker_begin(specdec__masker *m)
+{
+    specdec__arena arena;
+    specdec_token_trie *trie;
+
+    if (m->trie)
+        return;
+    arena.base = m->trie_memory;
+    arena.size = m->trie_bytes;
+    arena.used = 0;
+    trie = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
+    specdec__trie_make(trie, m->vocab, &arena);
+    m->trie = trie;
+}
+
+/* --- states ------------------------------------------------------------------------------------------------------- */
+
+/* Does a token end the answer? */
+static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < c->end_count; i++)
+        if (c->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(c->masker->vocab, token);
+}
+
+/* Whether the space before the plain token behind this one (-1: none) is not part of the text: SPM puts one before
+   texts. */
+static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
+{
+    const specdec__vocab *v = c->masker->vocab;
+
+    return !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix &&
+           (previous < 0 || (uint32_t)previous >= v->count ||
+            specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
+}
+
+/* The bytes that a token adds to the text behind `previous`; none: it is no text. */
+static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
+{
+    const specdec_token_trie *trie = c->masker->trie;
+    specdec__bytes bytes = {NULL, 0};
+
+    if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
+        return bytes;
+    bytes.data = trie->text + trie->at[token];
+    bytes.size = trie->at[token + 1] - trie->at[token];
+    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
+        const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
+
+        if (!specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
+            bytes.data++;
+            bytes.size--;
+        }
+    }
+    return bytes;
+}
+
+/* The state behind one more token; nothing may follow one that was not allowed. */
+static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
+                                         int32_t previous, int32_t token)
+{
+    const specdec__bytes bytes = specdec__constrained_bytes(c, previous, token);
+    size_t i;
+
+    if (specdec__constrained_is_end(c, token))
+        return;
+    for (i = 0; i < bytes.size; i++)
+        if (!specdec__vertex_advance(c->constraint, state, bytes.data[i]))
+            break;
+    if (i < bytes.size || !bytes.size)
+        state->threads = 0;
+}
+
+/* The token before number `at` of a text; -1: there is none. */
+SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
+
+/* The constraint begins behind the first `from` tokens. */
+static void specdec__constrained_begin(specdec__constrained *c, int from)
+{
+    c->from = from;
+    c->anchored = 0;
+    c->length = -1;
+    if (c->masker && c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* What was known behind more than the first count tokens is forgotten. */
+static void specdec__constrained_forget(specdec__constrained *c, int count)
+{
+    if (c->length > count)
+        c->length = -1;
+    if (c->masker && c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* state[0] becomes that behind the first count tokens of the sequence's own text. */
+static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
+{
+    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+        return;
+    if (c->length < c->from || c->length > count ||
+        (c->length > c->from && c->last != specdec__constrained_before(text, c->length))) {
+        if (c->anchored)
+            c->state[0] = c->state[1];
+        else
+            specdec__vertex_begin(c->constraint, &c->state[0]);
+        c->length = c->from;
+    }
+    for (; c->length < count; c->length++)
+        specdec__constrained_advance(c, &c->state[0], specdec__constrained_before(text, c->length), text[c->length]);
+    c->last = specdec__constrained_before(text, c->length);
+    if (c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* The state behind the first count tokens of a text, of which those that are not committed are draft tokens. */
+static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
+                                                                  int count)
+{
+    specdec__masker *m = c->masker;
+    int i = 0, at;
+
+    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
+        specdec__constrained_commit(c, text, count);
+    if (count == c->length)
+        return &c->state[0];
+    if (m->owner != c || m->base != c->length) {
+        m->owner = c;
+        m->base = c->length;
+        m->path_count = 0;
+    }
+    while (i < m->path_count && c->length + i < count && m->path[i] == text[c->length + i])
+        i++;
+    for (at = c->length + i; at < count; at++, i++) {
+        m->states[i] = i ? m->states[i - 1] : c->state[0];
+        specdec__constrained_advance(c, &m->states[i], specdec__constrained_before(text, at), text[at]);
+        m->path[i] = text[at];
+        m->path_count = i + 1;
+    }
+    return &m->states[count - c->length - 1];
+}
+
+/* Whether the text of the first count tokens is whole, and nothing can be added to it. */
+static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
+{
+    const specdec_constraint_state *state;
+
+    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+        return 0;
+    state = specdec__constrained_state(c, text, count);
+    return specdec__vertex_complete(c->constraint, state) && specdec__mask_only(c->constraint, state) < 0;
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------------- */
+
+/* Whether a token longer than the first `size` bytes may begin with these, which must follow; behind: the state behind
+   them. It may be taken for granted where only its first byte behind them may follow. */
+static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
+                                       const specdec_constraint_state *behind)
+{
+    const specdec__trie_tree *tree = &c->masker->trie->all;
+    uint32_t next[8], i = 1, end = tree->count;
+    size_t depth = 0;
+
+    while (i < end && depth < size) {
+        if ((tree->nodes[i].next_byte & 255) != bytes[depth]) {
+            i = tree->nodes[i].next_byte >> 8;
+            continue;
+        }
+        end = tree->nodes[i++].next_byte >> 8;
+        depth++;
+    }
+    if (depth < size || i >= end)
+        return 0;
+    specdec__mask_first(c->constraint, behind, next);
+    for (; i < end; i = tree->nodes[i].next_byte >> 8) {
+        const uint32_t byte = tree->nodes[i].next_byte & 255;
+
+        if (next[byte >> 5] >> (byte & 31) & 1)
+            return 1;
+    }
+    return 0;
+}
+
+/* The token that must follow: where the constraint leaves one continuation, the first token of that as the model's
+   tokenizer has it, unless a token that goes beyond it may come. -1: there is none. */
+static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
+{
+    const int32_t previous = specdec__constrained_before(text, count);
+    int32_t tokens[4 * SPECDEC__FORCED_BYTES + 5];
+    unsigned char bytes[SPECDEC__FORCED_BYTES];
+    specdec_constraint_state state;
+    specdec__bytes first;
+    size_t size = 0, n;
+    int byte;
+
+    if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
+        return -1;
+    byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
+    if (byte < 0)
+        return -1;
+    for (state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+         byte = specdec__mask_forced(c->constraint, &state)) {
+        specdec__vertex_advance(c->constraint, &state, (unsigned char)byte);
+        bytes[size++] = (unsigned char)byte;
+    }
+    if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
+                          specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
+                          SPECDEC__COUNT(tokens), &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
+        return -1;
+    first = specdec__constrained_bytes(c, previous, tokens[0]);
+    if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
+        tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
+        (first.size == size && specdec__constrained_longer(c, bytes, size, &state)))
+        return -1;
+    return tokens[0];
+}
+
+/* May a token follow in this state, by the constraint alone? */
+static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
+                                      int32_t previous, int32_t token)
+{
+    specdec__bytes bytes;
+
+    if (specdec__constrained_is_end(c, token))
+        return specdec__vertex_complete(c->constraint, state);
+    bytes = specdec__constrained_bytes(c, previous, token);
+    return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
+}
+
+/* The mask by the constraint. */
+static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
+{
+    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    const int32_t previous = specdec__constrained_before(text, count);
+    specdec__masker *m = c->masker;
+    uint32_t i;
+
+    specdec__mask_make(c->constraint, state, m->trie, m->mask, m->walk);
+    for (i = 0; (int)i < c->end_count; i++)
+        if (c->ends[i] >= 0 && (uint32_t)c->ends[i] < m->vocab->count) {
+            m->mask[c->ends[i] / 32] &= ~(1u << c->ends[i] % 32);
+            if (specdec__vertex_complete(c->constraint, state))
+                m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
+        }
+    for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
+        if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
+            m->mask[i / 32] &= ~(1u << i % 32);
+            if (specdec__constrained_takes(c, state, previous, (int32_t)i))
+                m->mask[i / 32] |= 1u << i % 32;
+        }
+}
+
+/* Is a token in the mask? */
+SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
+{
+    return m->mask[token / 32] >> token % 32 & 1;
+}
+
+/* Which tokens may follow: m->mask. Where the vocabulary has none, those that end a text. Returns the lowest. */
+static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
+{
+    specdec__masker *m = c->masker;
+    const int words = (specdec__max_int(m->vocab_size, (int)m->vocab->count) + 31) / 32;
+    const int tokens = specdec__min_int(m->vocab_size, (int)m->vocab->count);
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+    int i;
+
+    memset(m->mask, c->constraint ? 0 : 255, (size_t)words * sizeof *m->mask);
+    if (forced >= 0)
+        m->mask[forced / 32] |= 1u << forced % 32;
+    else if (c->constraint)
+        specdec__constrained_fill(c, text, count);
+    if (c->allow)
+        c->allow(c->allow_data, text, count, m->mask);
+    for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
+        m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
+    for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
+        if (specdec__masker_has(m, i))
+            return i;
+    for (i = 0; i < m->vocab->end_count; i++)
+        if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
+            m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
+    for (i = 0; i < tokens; i++)
+        if (specdec__masker_has(m, i))
+            return i;
+    m->mask[0] |= 1;
+    return 0;
+}
+
+/* A row of logits (vocab) of which only tokens that may follow are left. *lowest becomes the first of these. */
+static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
+                                             const int32_t *text, int count, int32_t *lowest)
+{
+    specdec__masker *m = c->masker;
+    const float none = specdec__float_from_bits(0xff800000u);
+    int i, k, some = 0;
+
+    *lowest = specdec__constrained_mask(c, text, count);
+    for (i = 0; i < vocab; i += 32) {
+        const uint32_t bits = m->mask[i / 32];
+        const int end = specdec__min_int(32, vocab - i);
+
+        for (k = 0; k < end; k++) {
+            m->row[i + k] = bits >> k & 1 ? logits[i + k] : none;
+            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST;
+        }
+    }
+    for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
+        if (specdec__masker_has(m, i))
+            m->row[i] = 0;
+    return m->row;
+}
+
+/* May a token follow the first count tokens of a text? */
+static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
+{
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+
+    if (forced >= 0)
+        return token == forced;
+    if (!c->allow)
+        return specdec__constrained_takes(c, specdec__constrained_state(c, text, count),
+                                          specdec__constrained_before(text, count), token);
+    specdec__constrained_mask(c, text, count);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
+}
+
+/* Keeps those of found candidates that may follow, at most k. Returns how many. */
+static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
+                                     specdec_candidate *candidates)
+{
+    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    int i, kept = 0;
+
+    for (i = 0; i < found && kept < k; i++)
+        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
+            specdec__constrained_takes(c, state, specdec__constrained_before(text, count), candidates[i].token))
+            candidates[kept++] = candidates[i];
+    return kept;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
+ *     passed over by bounds, not sorted.
+ * ================================================================================================================== */
+
+#define SPECDEC__ROW_BLOCK    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
+#define SPECDEC__ROW_LEAST    4096 /* tokens of a row from which on blocks pay */
+#define SPECDEC__ROW_NUCLEUS  256  /* blocks that are searched for a top-p set */
+#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
+#define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
+
+/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+typedef struct specdec__chooser {
+    const specdec__kernels *kernels;
+    const specdec__vocab *vocab;
+    const specdec_sampling *sampling;
+    specdec_candidate *items; /* (vocab) */
+    specdec__constrained *constrained; /* what may follow; NULL: anything */
+    float surprise;           /* of mirostat: see specdec__sampler_input */
+} specdec__chooser;
+
+/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
+   top-p set, the logits as they are. */
+typedef struct specdec__row {
+    const specdec__kernels *kernels;
+    const float *logits; /* (size), which samplers may have changed */
+    int size;
+    float highest;       /* of the logits */
+    float temperature;   /* 0: there is a list */
+    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
+    specdec_candidates candidates; /* and room for a list */
+} specdec__row;
+
+/* A logit as lists have it. */
+SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
+{
+    return row->logits[token] - row->highest;
+}
+
+/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
+static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
+{
+    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int from = i * SPECDEC__ROW_BLOCK, size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        blocks[i].token = from;
+        blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
+    }
+    specdec__sample_select(NULL, blocks, count, k);
+}
+
+/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
+static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
+{
+    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
+    int i;
+
+    for (i = from; i < end; i++) {
+        const float logit = specdec__row_logit(row, i);
+
+        if (logit >= least) {
+            items[count].token = i;
+            items[count++].logit = logit;
+        }
+    }
+    return count;
+}
+
+/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
+   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
+   the end of the first half of items, where no token gets. */
+static int specdec__row_best_blocks(const specdec__row *row, int k)
+{
+    specdec_candidate *items = row->candidates.items, *blocks;
+    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    int i, found = 0;
+    float least;
+
+    if (row->size < SPECDEC__ROW_LEAST || k > count / 8 || k < 1)
+        return 0;
+    blocks = items + row->size / 2 - count;
+    specdec__row_blocks(row, blocks, k);
+    least = blocks[k - 1].logit;
+    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
+        return 0;
+    for (i = 0; i < k; i++)
+        found = specdec__row_collect(row, blocks[i].token, least, items, found);
+    return found;
+}
+
+/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
+static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
+{
+    const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
+    int from, count;
+
+    if (sampler == SPECDEC_SAMPLER_TOP_K) {
+        count = specdec__row_best_blocks(row, s->top_k);
+        if (count)
+            specdec__sample_select(NULL, row->candidates.items, count, s->top_k);
+        return count ? s->top_k : 0;
+    }
+    if (sampler != SPECDEC_SAMPLER_MIN_P)
+        return 0;
+    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK) {
+        const int size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
+            count = specdec__row_collect(row, from, least, row->candidates.items, count);
+    }
+    return from < row->size ? 0 : count;
+}
+
+/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
+static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
+                              const int32_t *recent, int recent_count)
+{
+    const specdec_sampling *s = chooser->sampling;
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN], *next = chain;
+    int length = specdec__sampler_chain(s, chain), first = 0, count = 0, heated;
+    specdec__sampler_input in;
+
+    in.sampling = s;
+    in.vocab = chooser->vocab;
+    in.size = size;
+    in.recent = recent;
+    in.recent_count = recent_count;
+    in.surprise = chooser->surprise;
+    memset(row, 0, sizeof *row);
+    row->kernels = chooser->kernels;
+    row->logits = logits;
+    row->size = size;
+    row->candidates.items = chooser->items;
+    if (specdec__sample_alters(s)) {
+        first = specdec__sampler_alter(&in, logits, chooser->items, chain, length);
+        row->logits = specdec__sampler_row(chooser->items, size);
+    }
+    row->highest = row->kernels->largest(row->logits, size);
+    next += first;
+    length -= first;
+    heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
+    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
+        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
+        specdec__sample_list(&row->candidates, &in, logits);
+        return;
+    }
+    if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
+        row->temperature = heated ? s->temperature : 1.0f;
+        row->top_p = length > heated ? s->top_p : 0.0f;
+        return;
+    }
+    if ((count = specdec__row_first(row, s, next[0])) > 0)
+        row->candidates.count = specdec__sampler_run(&in, next + 1, length - 1, chooser->items, count);
+    else
+        specdec__sample_list(&row->candidates, &in, logits);
+}
+
+/* --- top-p ------------------------------------------------------------------------------------------------------- */
+
+/* Sums of e^(logit - best): of all tokens, and of those that come before one. */
+typedef struct specdec__row_mass {
+    double all, before;
+} specdec__row_mass;
+
+static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_candidate limit)
+{
+    double lanes[32] = {0};
+    specdec__row_mass mass = {0, 0};
+    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
+    const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
+    int i;
+
+    row->kernels->mass(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
+    row->kernels->mass(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
+    for (i = 0; i < 16; i++) {
+        mass.all += lanes[i];
+        mass.before += lanes[16 + i];
+    }
+    return mass;
+}
+
+/* Whether two sums differ by no more than rounding. */
+SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
+{
+    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
+}
+
+/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
+static int specdec__row_nucleus_few(const specdec__row *row)
+{
+    specdec_candidate *items = row->candidates.items, limit;
+    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS, row->size / SPECDEC__ROW_BLOCK / 8);
+    const int count = specdec__row_best_blocks(row, most);
+    specdec__row_mass mass;
+    double wanted, reached = 0;
+    int i, kept;
+
+    if (!count)
+        return 0;
+    limit.token = 0;
+    for (limit.logit = 0, i = 0; i < count; i++)
+        limit.logit = items[i].logit < limit.logit ? items[i].logit : limit.logit;
+    mass = specdec__row_weigh(row, limit);
+    wanted = (double)row->top_p * mass.all;
+    if (mass.before < wanted || specdec__row_close(mass.before, wanted, mass.all))
+        return 0;
+    kept = specdec__sampler_share(items, count, NULL, wanted, 0);
+    for (i = 0; i < kept - 1; i++)
+        reached += (double)specdec__exp(items[i].logit);
+    return specdec__row_close(reached, wanted, mass.all) ||
+                   specdec__row_close(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
+               ? 0 : kept;
+}
+
+/* The row becomes a list of its top-p set, divided by the temperature. */
+static void specdec__row_nucleus(specdec__row *row)
+{
+    specdec_candidate *items = row->candidates.items;
+    float *all = specdec__sampler_row(items, row->size);
+    int i, count = specdec__row_nucleus_few(row);
+
+    if (!count) {
+        for (i = 0; row->logits != all && i < row->size; i++)
+            all[i] = specdec__sample_clean(row->logits[i]);
+        count = specdec__sampler_list(items, row->size);
+        count = specdec__sampler_mass(items, count, row->top_p);
+    }
+    for (i = 0; i < count; i++)
+        items[i].logit = items[i].logit / row->temperature;
+    row->candidates.count = count;
+    row->candidates.greedy = 0;
+    row->temperature = 0;
+}
+
+/* Whether one of count tokens from `from` on could be chosen in place of the worst of k: with the most noise that there
+   is, or with theirs. */
+SPECDEC__INLINE int specdec__row_hopeful(const specdec__row *row, int from, int count, float worst,
+                                         const uint64_t *noise_row)
+{
+    if (!noise_row)
+        return !((row->kernels->largest(row->logits + from, count) - row->highest) / row->temperature +
+                     SPECDEC__SAMPLE_GUMBEL_MAX < worst);
+    return row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, worst, *noise_row,
+                                  (uint32_t)from);
+}
+
+/* What specdec_sample_top gives of the row, or of tokens before a limit. Most blocks hold no token that could be
+   chosen, whatever its noise is, and most of the others none with its noise. */
+static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
+                               specdec_candidate *best)
+{
+    int from, end, i, held = 0;
+
+    for (from = 0; from < row->size && k > 0; from = end) {
+        const int block = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        end = from + specdec__min_int(64, block);
+        if (held == k && from % SPECDEC__ROW_BLOCK == 0 &&
+            !specdec__row_hopeful(row, from, block, best[k - 1].logit, NULL)) {
+            end = from + block;
+            continue;
+        }
+        if (held == k && !specdec__row_hopeful(row, from, end - from, best[k - 1].logit, &noise_row))
+            continue;
+        for (i = from; i < end; i++) {
+            specdec_candidate candidate;
+
+            candidate.token = i;
+            candidate.logit = specdec__row_logit(row, i);
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
+                (limit && !specdec__sample_before(candidate, *limit)))
+                continue;
+            candidate.logit = candidate.logit / row->temperature;
+            held = specdec__sample_try(best, held, k, candidate, noise_row);
+        }
+    }
+    return held;
+}
+
+/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
+   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
+   when a list is needed for that. */
+static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
+{
+    specdec_candidate limit = {0, 0}, worst = {0, 0};
+    int round, i, held;
+
+    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
+        specdec__row_mass mass;
+        double wanted;
+
+        held = specdec__row_search(row, noise_row, round ? &limit : NULL, k, best);
+        for (i = 0; i < held; i++) {
+            specdec_candidate one;
+
+            one.token = best[i].token;
+            one.logit = specdec__row_logit(row, one.token);
+            worst = !i || specdec__sample_before(worst, one) ? one : worst;
+        }
+        mass = specdec__row_weigh(row, worst);
+        wanted = (double)row->top_p * mass.all;
+        if (specdec__row_close(mass.before, wanted, mass.all))
+            return 0;
+        if (mass.before < wanted)
+            return held;
+        if (k > 1)
+            return 0;
+    }
+    return 0;
+}
+
+/* What specdec_sample_top gives. */
+static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
+{
+    const uint64_t noise_row = specdec__sample_noise_row(seed, position);
+    int held;
+
+    if (row->temperature > 0 && !(row->top_p > 0))
+        return specdec__row_search(row, noise_row, NULL, k, best);
+    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST && k > 0 &&
+        (held = specdec__row_top_of_set(row, noise_row, k, best)) > 0)
+        return held;
+    if (row->temperature > 0)
+        specdec__row_nucleus(row);
+    return specdec_sample_top(&row->candidates, seed, position, k, best);
+}
+
+/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
+static void specdec__row_weights(specdec__row *row, float *p)
+{
+    if (row->temperature > 0 && row->top_p > 0)
+        specdec__row_nucleus(row);
+    if (row->temperature > 0)
+        row->kernels->weights(row->logits, row->size, row->highest, row->temperature, p);
+    else
+        specdec_sample_distribution(&row->candidates, row->size, p, NULL);
+}
+
+/* The surprise of a token of a list, in bits; 0: it is not there. */
+static float specdec__row_surprise(const specdec__row *row, int32_t token)
+{
+    const specdec_candidates *list = &row->candidates;
+    double mean, total;
+    int i = 0;
+
+    while (i < list->count && list->items[i].token != token)
+        i++;
+    if (row->temperature > 0 || i >= list->count)
+        return 0;
+    total = specdec__sampler_total(list->items, list->count, 0, &mean);
+    return (float)((specdec__log_double(total) - (double)list->items[i].logit) * 1.4426950408889634);
+}
+
+/* =====================================================================================================================
  * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
  *     several propose is merged into one tree.
  * ================================================================================================================== */
@@ -42048,6 +44446,7 @@ typedef struct specdec__proposal {
     int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
     int count;            /* the root is text[count - 1] */
     const specdec_sampling *sampling; /* of the text */
+    specdec__constrained *constrained; /* the same; NULL: anything may follow */
     const specdec__view *view;        /* of the text, in the target's cache; NULL while the engine is made */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
@@ -42195,6 +44594,7 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->text = text;
     p->count = count;
     p->sampling = sampling;
+    p->constrained = NULL;
     p->rule = rule;
     p->kept[0] = 0;
     p->kept_count = 1;
@@ -42345,19 +44745,74 @@ typedef struct specdec__levels {
                           int from, int count, specdec_error *error);
 } specdec__levels;
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
-   first is what plain decoding writes. */
-static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
-                           int recent_count,
-                           int k, specdec_candidate *best)
+/* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
+static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
+                                 const int32_t *text, int count)
+{
+    const int limited = specdec__constrained_is(chooser->constrained);
+    int32_t lowest = 0;
+
+    if (limited)
+        logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
+    specdec__row_init(row, chooser, logits, vocab, text, count);
+    if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
+        !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
+        row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
+}
+
+/* The k best tokens at a position by logits (vocab), best first. */
+static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
+                               int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
     if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
-    specdec__row_init(&row, chooser, logits, vocab, recent, recent_count);
-    return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);
+    specdec__row_init(&row, chooser, logits, vocab, text, count);
+    return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
+}
+
+/* The same, of those that may follow: where all tokens are candidates, the best ones are asked about one by one; else,
+   or where too few of these may follow, the mask comes first, as filters choose among what it leaves. */
+static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
+                                   const int32_t *text, int count, int k, specdec_candidate *best)
+{
+    specdec__constrained *c = chooser->constrained;
+    const specdec_sampling *s = chooser->sampling;
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_ASKED;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_ASKED];
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+    specdec__row row;
+    int found, i;
+
+    if (forced >= 0 && forced < vocab) {
+        best[0].token = forced;
+        best[0].logit = 0;
+        return 1;
+    }
+    if (!c->allow && !specdec__sample_filters(s)) {
+        found = specdec__choose_any(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__constrained_keep(c, text, count, found, k, candidates);
+        memcpy(best, candidates, (size_t)found * sizeof *best);
+        if (found == k)
+            return found;
+    }
+    specdec__chooser_row(chooser, &row, logits, vocab, text, count);
+    found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
+    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
+        continue;
+    return specdec__min_int(found, i);
+}
+
+/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
+   first is what plain decoding writes. */
+static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
+                           int recent_count, int k, specdec_candidate *best)
+{
+    return specdec__constrained_is(chooser->constrained)
+               ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
@@ -42408,7 +44863,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     specdec__row row;
     int i, found, drawn = 0;
 
-    specdec__row_init(&row, &m->chooser, logits, m->vocab, p->text, length);
+    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length);
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA) {
         found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
@@ -42427,7 +44882,10 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
                                     int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
+    int32_t lowest;
 
+    if (specdec__constrained_is(p->constrained))
+        logits = specdec__constrained_row(p->constrained, logits, m->vocab, p->text, length, &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
         return 0;
@@ -42515,6 +44973,7 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
 
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
+    m->chooser.constrained = p->constrained;
     return m->begin(d, p, error);
 }
 
@@ -42879,7 +45338,7 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 }
 
 /* What a text that begins like another one takes over of it; nothing where there is one text. */
-#define SPECDEC__SHARES(function) (SPECDEC__STREAMS ? (function) : NULL)
+#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
@@ -43061,7 +45520,7 @@ typedef struct specdec__draft_pairs {
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *texts; /* (texts, then kept sequences) */
+    specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     specdec__context context;
 } specdec__draft_layer;
@@ -43086,7 +45545,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int row, in
 static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                 int wanted, specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->texts[at];
+    specdec__draft_pairs *t = &m->sequences[at];
     specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
 
     rows.reads = t->states;
@@ -43098,7 +45557,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
 static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__view *view = &m->texts[p->at].view;
+    specdec__view *view = &m->sequences[p->at].view;
     const int root = specdec__max_int(p->count - 2, 0);
     specdec_result result;
 
@@ -43123,7 +45582,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     for (i = 0; i < count; i++)
         memcpy(c->x + (size_t)i * (size_t)c->e, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *c->x);
-    batch = specdec__forward_alone(c, &m->texts[p->at].view, from, from + count);
+    batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
     result = specdec__forward(c, &batch, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1 + from, count);
@@ -43134,7 +45593,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
 static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[at];
+    specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
     specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1, 0));
@@ -43148,8 +45607,8 @@ static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int
 static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[at];
-    specdec__draft_pairs *other = &m->texts[of];
+    specdec__draft_pairs *t = &m->sequences[at];
+    specdec__draft_pairs *other = &m->sequences[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
@@ -43175,14 +45634,14 @@ static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
 
     return count >= 2 && t->from <= count - 2 && t->from + t->count >= count - 1;
 }
 
 static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
 
     return t->from + t->count;
 }
@@ -43192,7 +45651,7 @@ static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
                                                   specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->texts[heard->at];
+    specdec__draft_pairs *t = &m->sequences[heard->at];
     const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
     const int end = specdec__min_int(t->from + t->count, heard->count - 1);
     specdec_result result;
@@ -43213,7 +45672,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
                                                   specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[heard->at];
+    specdec__draft_pairs *t = &m->sequences[heard->at];
     const specdec__reads *reads = &d->model->reads;
     const int width = reads->count * reads->width;
     int i;
@@ -43284,13 +45743,13 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
+    m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
-        t = m->texts ? &m->texts[i] : &unused;
+        t = m->sequences ? &m->sequences[i] : &unused;
         specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
         if (i < room.views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
-        else if (m->texts)
+        else if (m->sequences)
             specdec__kv_add_kept(&m->context.kv, &t->view);
     }
     m->levels.logits = m->context.logits;
@@ -43320,15 +45779,42 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* Leaves out of a tree that was proposed what a constraint forbids, and what lies behind that. */
+static void specdec__draft_ngram_obey(specdec__proposal *p)
+{
+    int32_t now[SPECDEC__MAX_TREE];
+    int i, n = 1;
+
+    now[0] = p->depth[0] = 0;
+    for (i = 1; i < p->tree.n; i++) {
+        const int parent = now[p->tree.parents[i]];
+
+        now[i] = -1;
+        if (parent < 0 || !specdec__constrained_allows(p->constrained, p->text, specdec__draft_path(p, parent),
+                                                       p->tokens[i]))
+            continue;
+        specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
+        p->tokens[n] = p->tokens[i];
+        p->probability[n] = p->probability[i];
+        p->depth[n] = p->depth[parent] + 1;
+        now[i] = n++;
+    }
+    p->tree.n = n;
+}
+
 /* The likeliest continuations of the text by what it and the others hold already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec_result result;
 
     specdec__ngram_extend(index, reader, p->text, p->count);
-    return specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
-                                  SPECDEC__NGRAM_LEAST, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
+                                    SPECDEC__NGRAM_LEAST, error);
+    if (!result && specdec__constrained_is(p->constrained))
+        specdec__draft_ngram_obey(p);
+    return result;
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -43400,6 +45886,38 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/draft_forced: forced tokens of a constraint as a drafter.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The tokens behind the text about which the constraint leaves no choice: a chain that is certain. */
+static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    int length = p->count;
+    int32_t token;
+
+    (void)d;
+    (void)error;
+    p->tree.n = 1;
+    while (specdec__constrained_is(p->constrained) && p->tree.n < p->most && p->tree.n < p->levels &&
+           (token = specdec__constrained_forced(p->constrained, p->text, length)) >= 0) {
+        const int node = p->tree.n++;
+
+        specdec__tree_put(&p->tree, node, node - 1, 1);
+        p->tokens[node] = p->text[length++] = token;
+        p->probability[node] = 1;
+    }
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_forced_kind = {
+    0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
  *
  *
@@ -43450,6 +45968,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->most = m->nodes;
     q->stays = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
+    q->constrained = p->constrained;
     if (m->inner.kind->cost)
         specdec__draft_recall_tree(&q->tree, m->nodes);
     specdec_tree_depth(&q->tree, q->depth);
@@ -43461,7 +45980,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
         c->tokens[i] = specdec__max_int(q->tokens[i], 0);
         c->parents[i] = q->tree.parents[i];
     }
-    batch = specdec__forward_alone(c, &m->cache.texts[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_alone(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
     return specdec__forward(c, &batch, error);
 }
 
@@ -43485,7 +46004,7 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
             break;
         node = k;
     }
-    specdec__view_commit(&m->cache.texts[p->at].view, &m->cache.context.kv, path, length);
+    specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
     if (m->inner.kind->commit && q->tree.n > 1)
         m->inner.kind->commit(&m->inner, q, own + 1, length - 1);
 }
@@ -43500,6 +46019,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
+    m->levels.chooser.constrained = p->constrained;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
@@ -43523,7 +46043,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
 static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
-    specdec__retrieved *t = &m->cache.texts[at];
+    specdec__retrieved *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
         specdec__retrieve_forget(&m->cache, at);
@@ -43634,6 +46154,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
+#define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
@@ -43692,6 +46213,7 @@ typedef struct specdec__tune_mean {
 typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
     int ranks;                  /* children of a node, at most, that it may propose */
+    int certain;                /* what it proposes is always accepted */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
@@ -43921,7 +46443,7 @@ static double specdec__tune_path(const specdec__tune_drafter *t, float probabili
 {
     const int bin = specdec__tune_bin(probability);
 
-    return t->came[bin] / t->predicted[bin];
+    return t->certain ? 1 : t->came[bin] / t->predicted[bin];
 }
 
 /* The same for count nodes of the predicted probabilities by a drafter that chose them. */
@@ -44173,7 +46695,7 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
     const double once = specdec__tune_plain(tune);
     double *credit = &tune->drafters[drafter].credit;
 
-    if (*credit >= 0)
+    if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
     *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * once * (rate / plan->plain - 1);
     return 1;
@@ -44182,7 +46704,7 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
 /* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
 static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_NAP;
 }
 
 /* The tree of at most so many levels that pays best with a drafter, and the rate it promises; of one that proposes one
@@ -44265,10 +46787,14 @@ struct specdec {
         int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
     } before;
     int finished;                /* the answer has ended */
+    int closed_at;               /* so many tokens hold an answer that is complete, behind which nothing may follow; 0:
+                                    there is none */
     int cancelled;               /* the last call was */
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
     size_t text_room;
+    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
+    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
@@ -44288,6 +46814,7 @@ struct specdec {
 
     /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
     specdec_error error;
+    specdec_splitter splitter;   /* with parts: of the answer */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
@@ -44295,6 +46822,7 @@ struct specdec {
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
     int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
     int end_count;
+    specdec__constrained constrained; /* what the answer obeys */
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -44312,7 +46840,7 @@ SPECDEC__FOR_SIZE
 /* How many places of forks a text has room for: one each token, before it slides and behind that. */
 static int specdec__stream_places(const specdec_config *c, int room)
 {
-    return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
+    return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
 /* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
@@ -44326,9 +46854,10 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
     specdec__merged merged;
+    specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
-    unsigned char *stop_bytes, *token_text, *piece;
+    unsigned char *stop_bytes, *token_text, *piece, *parts;
     float *logprobs, *surprise;
 
     specdec__context_view(target, &view, room, 0, arena);
@@ -44338,6 +46867,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
@@ -44345,6 +46875,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     logprobs = SPECDEC__TAKE(arena, float, noted);
     best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
     surprise = SPECDEC__TAKE(arena, float, tokens);
+    states = SPECDEC__TAKE(arena, specdec_constraint_state, c->constraints ? 2 : 0);
     if (!t)
         return;
     t->model = model;
@@ -44358,11 +46889,13 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->text_room = text_room;
     t->token_text = token_text;
     t->piece = piece;
+    t->part_bytes = parts;
     t->merged = merged;
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
     t->surprise = surprise;
+    t->constrained.state = states;
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -44417,6 +46950,60 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
+/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
+                                                       specdec_error *error)
+{
+    if (!settings->constraint && !settings->allow)
+        return SPECDEC_OK;
+    if (!SPECDEC__CONSTRAINTS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
+    if (settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint is no constraint");
+    if (!room)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a constraint, though config.constraints is 0");
+    return SPECDEC_OK;
+}
+
+/* The hash of what an answer is to obey; 0: nothing. */
+SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec_settings *settings)
+{
+    return SPECDEC__CONSTRAINTS && settings->constraint ? settings->constraint->hash | 1 : 0;
+}
+
+/* Is it what answers of a text obey already? */
+static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
+{
+    return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
+           specdec__stream_hash(settings) == t->constrained.hash;
+}
+
+/* What the tokens of a text are limited by; NULL: nothing. */
+static specdec__constrained *specdec__stream_constrained(specdec *t)
+{
+    return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
+}
+
+/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
+static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
+{
+    specdec__constrained *c = &t->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    if (!specdec__stream_obeys(t, settings)) {
+        specdec__constrained_begin(c, t->handed_out);
+        t->closed_at = 0;
+    }
+    c->constraint = settings->constraint;
+    c->hash = specdec__stream_hash(settings);
+    c->allow = settings->allow;
+    c->allow_data = settings->allow_data;
+    c->ends = t->ends;
+    if (c->constraint)
+        specdec__masker_begin(c->masker);
+}
+
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
 static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
@@ -44444,6 +47031,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
 {
     int i;
 
+    specdec__stream_obey(t, settings);
     t->settings = *settings;
     specdec__stream_keep(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
@@ -44451,6 +47039,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
         t->ends[t->end_count++] = settings->end_tokens[i];
     for (i = 0; i < stop->count; i++)
         t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+    t->constrained.end_count = t->end_count;
 }
 
 /* Does this token end an answer? */
@@ -44502,9 +47091,12 @@ static void specdec__stream_answer(specdec *t)
     t->answer_from = t->handed_out;
     t->slid = 0;
     t->finished = 0;
+    t->closed_at = 0;
+    specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
+    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -44518,9 +47110,25 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
         return SPECDEC_STOP_STRING;
     if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
+    if (t->closed_at && count >= t->closed_at)
+        return SPECDEC_STOP_CONSTRAINT;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+}
+
+/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
+   say so, and where the splitter of parts looks for them. */
+static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
+                                             size_t *more, specdec_error *error)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int mark = t->parts && !t->settings.show_special &&
+                     specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                     specdec__answer_shows(&t->splitter, specdec__vocab_text(v, (uint32_t)token));
+
+    stream->show_special = t->settings.show_special || mark;
+    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Turns count items of `size` bytes around. */
@@ -44562,16 +47170,16 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *tokens, int count)
+/* Can these tokens be appended to the first `keep` ones? */
+static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
 
-    if (count < 0 || (count && !tokens) || (!count && !t->handed_out))
+    if (count < 0 || (count && !tokens) || (!count && !keep))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= t->context - t->handed_out)
+    if (count >= t->context - keep)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
-                             count, specdec__max_int(t->context - t->handed_out - 1, 0));
+                             count, specdec__max_int(t->context - keep - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
@@ -44807,13 +47415,14 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
+    specdec__masker *masker;     /* NULL: no sequence may have a constraint */
     specdec__chat chat;
     size_t memory_bytes;
     int busy;                    /* a call is under way */
     int ended;                   /* by specdec_deinit */
 
     specdec__room room;
-    specdec *texts;              /* (room.views) */
+    specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
@@ -44952,9 +47561,9 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+    if (!SPECDEC__SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
@@ -44962,9 +47571,10 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->threads = 1;
 #endif
     c->batch = c->batch ? c->batch : 64;
-    c->texts = c->texts ? c->texts : 1;
+    c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
+    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -45071,6 +47681,15 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
+/* What constraints need, if there may be any. */
+static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
+{
+    if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
+        return;
+    e->masker = SPECDEC__TAKE(arena, specdec__masker, 1);
+    specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
+}
+
 /* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
    at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
@@ -45095,14 +47714,15 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
-    e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
+    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, &e->target, &e->config, &e->room, arena);
-        if (!e->texts)
+        specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
+        if (!e->sequences)
             continue;
-        e->texts[i].engine = e;
-        e->texts[i].at = i;
+        e->sequences[i].engine = e;
+        e->sequences[i].constrained.masker = e->masker;
+        e->sequences[i].at = i;
     }
 }
 
@@ -45128,8 +47748,8 @@ static void specdec__engine_show(specdec__engine *e)
     int i, k;
 
     for (i = 0; i < e->drafter_count; i++)
-        for (k = 0; e->texts && e->drafters[i].proposals && k < e->room.views; k++)
-            e->drafters[i].proposals[k].view = &e->texts[k].view;
+        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.views; k++)
+            e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
@@ -45193,8 +47813,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune)
+    if (e->tune) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+    }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (d->taps.count)
         e->target.taps[1] = d->taps;
@@ -45225,8 +47847,8 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
         if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
-            break; /* rules of rejection want the children of a node from one distribution */
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
+            continue; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
@@ -45239,9 +47861,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
    cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
 static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
 {
-    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
-    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->keys <= room->length)
         return 0;
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
@@ -45253,12 +47875,12 @@ static void specdec__engine_room(specdec__engine *e)
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
 
-    room->views = c->texts;
+    room->views = c->sequences;
     room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                  specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+                                  specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
     room->tree = c->tree_size;
@@ -45311,6 +47933,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     e->chooser.vocab = &e->target_model->vocab;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
+    specdec__engine_masker(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);
@@ -45464,6 +48087,8 @@ static void specdec__engine_forget(specdec *t, int count)
     int i;
 
     specdec__ahead_forget(t, count);
+    specdec__constrained_forget(&t->constrained, count);
+    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -45481,8 +48106,8 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
-    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
-    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.view = at < e->room.views ? &e->sequences[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->sequences[at].tokens : e->kept[at - e->room.views].tokens;
     keys.at = at;
     return keys;
 }
@@ -45629,7 +48254,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
-    while (SPECDEC__STREAMS && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+    while (SPECDEC__SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
         behind++;
     return behind;
 }
@@ -45641,8 +48266,8 @@ static void specdec__engine_disown(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        specdec *x = &e->texts[i];
+    for (i = 0; SPECDEC__SEQUENCES && i < e->room.views; i++) {
+        specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_disown(x, 0);
@@ -45676,7 +48301,7 @@ static int specdec__engine_is_parent(const specdec *t)
     int i, found = 0;
 
     for (i = 0; i < t->engine->room.views; i++)
-        found |= t->engine->texts[i].open && t->engine->texts[i].parent == t;
+        found |= t->engine->sequences[i].open && t->engine->sequences[i].parent == t;
     return found;
 }
 
@@ -45687,13 +48312,27 @@ static specdec *specdec__engine_add_text(specdec *t)
     int i;
 
     for (i = 0; i < e->room.views; i++)
-        if (!e->texts[i].open) {
-            specdec__engine_open(&e->texts[i]);
-            return &e->texts[i];
+        if (!e->sequences[i].open) {
+            specdec__engine_open(&e->sequences[i]);
+            return &e->sequences[i];
         }
-    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for another text: all of the %d are open (config.texts)",
+    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
                   e->room.views);
     return NULL;
+}
+
+/* A copy of a text stands in its constraint where that stands. */
+static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
+{
+    const specdec__constrained *c = &of->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.anchored = c->anchored;
+    t->constrained.length = c->length;
+    t->constrained.last = c->last;
+    memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
 /* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
@@ -45713,6 +48352,8 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -45721,6 +48362,12 @@ static specdec *specdec__engine_fork(specdec *of)
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
+    t->inside = of->inside;
+    t->parts = of->parts;
+    t->splitter = of->splitter;
+    memcpy(t->part_bytes, of->part_bytes, 2 * of->text_room + SPECDEC__STOP_MAX_BYTES);
+    if (of->splitter.input)
+        t->splitter.input = (const char *)t->part_bytes + (of->splitter.input - (const char *)of->part_bytes);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
     memcpy(t->surprise, of->surprise, count * sizeof *t->surprise);
     if (t->logprobs) {
@@ -45769,7 +48416,7 @@ SPECDEC__FOR_SIZE
 /* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
 static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
 {
-    specdec *t = &e->texts[0];
+    specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
     specdec__proposal *p;
     specdec_result result;
@@ -45910,7 +48557,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
     const int named = fork && *fork;
 
     e->fork_token = e->child_token = -1;
-    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
+    if (!SPECDEC__SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
         return SPECDEC_OK;
     e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
     e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
@@ -45959,7 +48606,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
-    specdec__engine_open(&e->texts[0]);
+    specdec__engine_open(&e->sequences[0]);
     specdec__engine_tell(e);
     specdec__engine_tell_chat(e);
     if (SPECDEC__PIPE && e->remote)
@@ -46080,7 +48727,7 @@ static void specdec__engine_adopt(specdec *t)
     const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
     int length, kept_length, open, kept;
 
-    if (!SPECDEC__STREAMS)
+    if (!SPECDEC__SEQUENCES)
         return;
     open = specdec__engine_longest(t, 0, views, least, &length);
     kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
@@ -46091,7 +48738,7 @@ static void specdec__engine_adopt(specdec *t)
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
     } else if (kept >= 0) {
         specdec__engine_share(t, kept, kept_length);
-        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
+        t->stats.cached_tokens += specdec__max_int(t->view.length - before, 0);
     }
 }
 
@@ -46116,34 +48763,52 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that
-   has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. wanted: NULL, or where a row
-   or the states of each of them shall go. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
+   is to be run again, for its logits. */
+static void specdec__engine_cut(specdec *t, int keep, int follow)
 {
-    const int before = t->handed_out, stock = t->count - before, from_row = t->from_row;
+    specdec__engine *e = t->engine;
+    int i;
+
+    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+        specdec__engine_retain(t);
+    specdec__ahead_forget(t, keep);
+    specdec__engine_reroot(t, keep + (follow > 0));
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->truncate)
+            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
+}
+
+/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
+   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
+   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
+   go. */
+static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
+                                              const specdec__rows *wanted)
+{
+    const int replaced = t->count - keep, from_row = t->from_row;
     double start = specdec__os_seconds();
-    specdec_result result = specdec__stream_prompt_check(t, tokens, count);
+    specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
 
     if (result)
         return result;
-    if (stock)
-        specdec__engine_forget(t, before);
+    if (replaced)
+        specdec__engine_cut(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, stock, count);
-    t->count = before + count;
-    result = specdec__engine_read(t, before, count ? wanted : NULL);
+    specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
+    t->count = keep + count;
+    result = specdec__engine_read(t, keep, count ? wanted : NULL);
     if (result) {
-        specdec__engine_forget(t, before);
-        specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, count, stock);
-        t->count = before + stock;
+        specdec__engine_forget(t, keep);
+        specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
+        t->count = keep + replaced;
         t->from_row = from_row;
         return result;
     }
     t->handed_out = t->count;
-    for (i = before; t->logprobs && i < t->count; i++)
+    for (i = keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     specdec__engine_disown(t, 0);
     t->forks = 0;
@@ -46153,6 +48818,12 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
     t->stats.prompt_seconds += specdec__os_seconds() - start;
     t->prompted_at = start;
     return SPECDEC_OK;
+}
+
+/* The same behind all that was handed out. */
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+{
+    return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
 }
 
 SPECDEC__FOR_SPEED
@@ -46187,12 +48858,33 @@ static void specdec__engine_stow(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
+/* Notes where a text stands in its constraint: what has slid out of it still counts. */
+static void specdec__engine_anchor(specdec *t)
+{
+    specdec__constrained *c = &t->constrained;
+
+    if (!specdec__constrained_is(c) || !c->constraint)
+        return;
+    specdec__constrained_commit(c, t->tokens, t->count);
+    c->state[1] = c->state[0];
+}
+
+/* A text that has slid, or slid back, goes on from there. */
+static void specdec__engine_resume(specdec *t)
+{
+    if (!specdec__constrained_is(&t->constrained))
+        return;
+    specdec__constrained_begin(&t->constrained, t->count);
+    t->constrained.anchored = 1;
+}
+
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
    these tokens. */
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
+    specdec__engine_anchor(t);
     specdec__engine_forget(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
@@ -46201,6 +48893,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     specdec__stream_turn(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
+    specdec__engine_resume(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
@@ -46230,6 +48923,7 @@ static void specdec__engine_unslide(specdec *t)
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_stow(t, 1);
+    specdec__engine_resume(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }
@@ -46279,7 +48973,7 @@ static int specdec__engine_make_ready(specdec *t)
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     return !t->failed;
 }
@@ -46300,7 +48994,7 @@ static void specdec__engine_gather(specdec__engine *e, specdec *t)
     e->member_count = e->roots = e->reading = 0;
     e->turn = views > 1 ? (first + 1) % views : 0;
     for (i = t ? -1 : 0; i < views; i++) {
-        specdec *x = i < 0 ? t : &e->texts[(first + i) % views];
+        specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
         if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
             continue;
@@ -46324,10 +49018,10 @@ static void specdec__engine_slice(specdec__engine *e, specdec__tune_slice *slice
     slice->row = 1;
     slice->key = 0;
     slice->root = 0;
-    slice->left = slice->most = !e->roots ? e->config.batch : e->config.slice;
+    slice->left = slice->most = !e->roots ? e->config.batch : e->config.prefill_chunk;
     e->tune->load.rows = e->tune->load.keys = 0;
     e->spare = -1;
-    if (e->roots && !e->config.slice) {
+    if (e->roots && !e->config.prefill_chunk) {
         slice->most = 0; /* the first step of those who write shows what it takes without prompts */
         if (e->tune->load.nodes)
             specdec__tune_cut(e->tune, e->roots, slice);
@@ -46842,7 +49536,8 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
 static int specdec__ahead_applies(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->writes && !e->members[0]->lead &&
-           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED;
+           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
+           !specdec__constrained_is(&e->members[0]->constrained);
 }
 
 /* Whether it is the engine's choice, in this step, if somebody drafts meanwhile. */
@@ -47027,9 +49722,12 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
     specdec_result result = SPECDEC_OK;
     int i;
 
-    for (i = 0; i < e->drafter_count; i++)
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                              specdec__engine_rule(e, t));
+        e->drafters[i].proposals[t->at].constrained = specdec__stream_constrained(t);
+    }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
@@ -47161,7 +49859,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if ((SPECDEC__STREAMS || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
+    if ((SPECDEC__SEQUENCES || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
         !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
@@ -47272,6 +49970,7 @@ static const specdec__chooser *specdec__engine_chooser(specdec *t)
     specdec__chooser *chooser = &t->engine->chooser;
 
     chooser->sampling = &t->settings.sampling;
+    chooser->constrained = specdec__stream_constrained(t);
     chooser->surprise = specdec__stream_written(t) > 0 ? t->surprise[t->count - 1] : 0;
     return chooser;
 }
@@ -47282,28 +49981,29 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p;
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const int candidate = count ? specdec__draft_candidate(p, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
+                                         specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, specdec__engine_chooser(t), logits, vocab, t->tokens, t->count);
+    specdec__chooser_row(specdec__engine_chooser(t), &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
     choice.draft = NULL;
-    if (count && e->rule != SPECDEC_RULE_TOP_K) {
-        p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
-        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
-    }
+    if (drawn && e->rule != SPECDEC_RULE_TOP_K)
+        choice.draft = p->distributions + (size_t)candidate * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
 /* Notes what the row that the next token comes from says about it. */
@@ -47339,6 +50039,11 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     if (t->logprobs)
         specdec__engine_record(t, logits, token);
     t->tokens[t->count++] = token;
+    if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
+        return;
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 /* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
@@ -47346,7 +50051,7 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
 
-    return SPECDEC__STREAMS && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+    return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
 /* Tokens that may not be chosen, and what the model says of them. */
@@ -47384,7 +50089,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         specdec__engine_forbid(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
         specdec__engine_forbid(t, logits, v->ends, v->end_count, own);
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     specdec__engine_forbid(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
@@ -47438,7 +50143,7 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
         return 0;
     chooser = specdec__engine_chooser(t);
     most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
-    specdec__row_init(&row, chooser, logits, t->model->vocab_size, t->tokens, t->count);
+    specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
     most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
                       (specdec__row_surprise(&row, token) - s->mirostat_tau);
     return most > 0 || most < 0 ? most : 1e-30f;
@@ -47464,7 +50169,7 @@ static int specdec__engine_stops(specdec *t)
 
     if (why == SPECDEC_STOP_NONE)
         return specdec__engine_forks(t);
-    return why == SPECDEC_STOP_END || e->fork_token >= 0 || e->config.hooks.fork;
+    return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
@@ -47612,7 +50317,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__STREAMS && e->room.views > 1)
+        if (SPECDEC__SEQUENCES && e->room.views > 1)
             specdec__tune_breathe(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -47656,7 +50361,7 @@ static void specdec__engine_wrote(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_answered(t, now);
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
@@ -47746,7 +50451,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__STREAMS && t->forced_count)
+    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -50377,7 +53082,7 @@ typedef struct specdec__guesser_text {
 
 /* What a rank has that only drafts. */
 typedef struct specdec__guesser {
-    specdec__guesser_text *texts; /* (texts) */
+    specdec__guesser_text *sequences; /* (texts) */
     uint32_t number;         /* of the next guess */
     specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
     int runs;                /* that were made for it since its turn came */
@@ -50401,7 +53106,7 @@ static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
     }
     if (!guesser)
         return;
-    guesser->texts = texts;
+    guesser->sequences = texts;
     guesser->number = 1;
     e->link->guesser = guesser;
 }
@@ -50421,7 +53126,7 @@ static void specdec__guesser_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->stays = p->count = 0;
     t->count = count;
-    t->engine->link->guesser->texts[t->at].full = 0;
+    t->engine->link->guesser->sequences[t->at].full = 0;
 }
 
 /* Guesses begin behind the text, or go on where some stayed. */
@@ -50432,7 +53137,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->guesser->texts[t->at].fresh = !p->stays;
+    e->link->guesser->sequences[t->at].fresh = !p->stays;
     p->grows = 1;
 }
 
@@ -50441,7 +53146,7 @@ static void specdec__guesser_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    uint32_t *numbers = e->link->guesser->texts[t->at].numbers;
+    uint32_t *numbers = e->link->guesser->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -50509,7 +53214,7 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
 static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->texts[specdec__wire_int(in, 0, t->engine->room.views - 1)];
+    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
     const int count = specdec__wire_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
@@ -50543,10 +53248,10 @@ static void specdec__guesser_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->link->guesser->texts[view].epoch != epoch)
-            specdec__guesser_cut(&e->texts[view], e->texts[view].count);
-        e->link->guesser->texts[view].epoch = epoch;
-        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->texts[view], &in);
+        if (e->link->guesser->sequences[view].epoch != epoch)
+            specdec__guesser_cut(&e->sequences[view], e->sequences[view].count);
+        e->link->guesser->sequences[view].epoch = epoch;
+        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
         link->ended |= sane;
@@ -50580,7 +53285,7 @@ static void specdec__guesser_send(specdec *t, int count, int from)
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__guesser_proposal(t);
     specdec__guesser *g = e->link->guesser;
-    specdec__guesser_text *own = &g->texts[t->at];
+    specdec__guesser_text *own = &g->sequences[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
 
@@ -50615,7 +53320,7 @@ static int specdec__guesser_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->link->guesser->texts[t->at];
+    specdec__guesser_text *own = &e->link->guesser->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -50652,10 +53357,10 @@ static specdec *specdec__guesser_next(const specdec__engine *e)
     int i;
 
     for (i = 0; i < e->room.views; i++) {
-        specdec *t = &e->texts[(first + i) % e->room.views];
+        specdec *t = &e->sequences[(first + i) % e->room.views];
 
         if (t != g->text && t->count && specdec__guesser_proposal(t)->count != t->count &&
-            g->texts[t->at].full != t->count)
+            g->sequences[t->at].full != t->count)
             return t;
     }
     return NULL;
@@ -50742,8 +53447,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.views; i++) {
-        link->views[i] = &e->texts[i].view;
-        link->cancels[i] = &e->texts[i].cancel;
+        link->views[i] = &e->sequences[i].view;
+        link->cancels[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;
@@ -50895,6 +53600,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     specdec__stop_scan stop;
     specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
+    result = result ? result : specdec__stream_check_constraint(&c->settings, 1, error);
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
@@ -51023,7 +53729,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
         specdec__engine_close(e);
         return result;
     }
-    *engine = &e->texts[0];
+    *engine = &e->sequences[0];
     return SPECDEC_OK;
 }
 
@@ -51043,9 +53749,9 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
-    if (!SPECDEC__STREAMS)
+    if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
@@ -51056,7 +53762,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
@@ -51067,10 +53773,10 @@ specdec *specdec_child(specdec *t, int i)
     specdec *found = NULL;
     int at = t ? t->answer_from : 0, k;
 
-    for (; SPECDEC__STREAMS && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+    for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
         for (k = 0; k < t->engine->room.views; k++) {
-            specdec *x = &t->engine->texts[k];
+            specdec *x = &t->engine->sequences[k];
 
             if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
                 found = x;
@@ -51097,7 +53803,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     int i;
 
     for (i = t->answer_from; i < t->handed_out; i++, known += more)
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
     return known < back ? 0 : known - back;
@@ -51152,7 +53858,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_ended(t, i))
             break; /* by settings that came later */
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
@@ -51225,9 +53931,11 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
@@ -51250,45 +53958,82 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. special: flags of the tokenizer; plain: see
-   there. */
-static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special,
-                                           const unsigned char *plain)
+/* What of a sequence stays when it is prompted, and what is put behind that before the prompt: the part of an answer
+   that was handed out of the token in which a stop string begins, as tokens that lie behind the sequence. */
+typedef struct specdec__head {
+    int keep, fresh;
+} specdec__head;
+
+/* All that was handed out. */
+static specdec__head specdec__whole_head(const specdec *t)
+{
+    specdec__head head;
+
+    head.keep = t->handed_out;
+    head.fresh = 0;
+    return head;
+}
+
+/* The last token of what stays; -1: there is none. */
+static int32_t specdec__head_last(const specdec *t, specdec__head head)
+{
+    return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
+}
+
+/* The tokens of a text behind `head`, straight into the engine's own token buffer, behind the head's own ones. special:
+   flags of the tokenizer; plain: see there. */
+static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
+                                           const unsigned char *plain, int *read)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
-    const int flags = !t->handed_out                                             ? SPECDEC_TOKENIZE_BEGIN
-                      : specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0
-                                                                                 : SPECDEC_TOKENIZE_INSIDE;
-    size_t count, room = (size_t)specdec__max_int(t->context - t->handed_out, 0);
+    const int32_t last = specdec__head_last(t, head);
+    const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
+                      : specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)last)) ? 0
+                                                                                           : SPECDEC_TOKENIZE_INSIDE;
+    size_t count, room = (size_t)specdec__max_int(t->context - head.keep - head.fresh, 0);
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count, room, &count,
+    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count + head.fresh, room, &count,
                                t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
+    *read = (int)count;
+    return result;
+}
+
+/* The same, and runs them. */
+static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
+                                           const unsigned char *plain)
+{
+    int count;
+    specdec_result result = specdec__prompt_read(t, head, text, length, special, plain, &count);
+
     if (result)
         return result;
-    return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
+    result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
+    if (!result)
+        t->stats.prompt_tokens -= head.fresh;
+    return specdec__engine_uncancel(t, result);
 }
 
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
+    return result ? result : specdec__prompt_text(t, specdec__whole_head(t), text, length, 0, NULL);
 }
 
 static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+    return result ? result
+                  : specdec__prompt_text(t, specdec__whole_head(t), text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
@@ -51326,40 +54071,6 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. */
-static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
-{
-    const specdec__chat_format *format = t->engine->chat.format;
-    const specdec__vocab *v = &t->model->vocab;
-    const char *after = format->after[SPECDEC_ASSISTANT];
-    size_t size = strlen(after), from;
-    specdec__bytes end;
-
-    if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
-        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
-        return;
-    }
-    end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
-    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
-    from = from < size ? from + end.size : 0;
-    specdec__chat_append(out, after + from, size - from, 0);
-}
-
-/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
-static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
-{
-    const size_t most = t->engine->chat_bytes;
-    int i;
-
-    for (i = 0; i < count; i++)
-        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                                 "message %d has %zu bytes; with this context, %zu are the most", i,
-                                 messages[i].length, most);
-    return SPECDEC_OK;
-}
-
 /* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
    string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
 static int specdec__cut_at(specdec *t, size_t back, size_t *part)
@@ -51373,8 +54084,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
-            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
-                                      NULL);
+            specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
             memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
             if (all + more + (size_t)stream.held_count <= sure)
                 continue;
@@ -51389,85 +54099,47 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
+/* What of an answer stays that a stop string has ended: what was handed out. Of other answers: all. Errors: CONTEXT,
+   MEMORY. */
+static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    specdec_result result;
+    size_t part, count = 0;
+    int after_special;
+
+    *head = specdec__whole_head(t);
+    if (!t->stop.stopped || !t->stop.cut)
+        return SPECDEC_OK;
+    head->keep = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = head->keep &&
+                    specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
+                               t->tokens + t->count, (size_t)(t->context - head->keep), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the end of the answer anew");
+    head->fresh = (int)count;
+    return result;
+}
+
 static specdec_result specdec__call_cut_stop(specdec *t)
 {
     specdec_result result = specdec__check_call(t, 1);
-    const specdec__vocab *v;
-    size_t part, count = 0;
-    int at, after_special, i;
+    specdec__head head;
+    int i;
 
-    if (result || !t->stop.stopped || !t->stop.cut)
+    if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
-    v = &t->model->vocab;
-    at = specdec__cut_at(t, t->stop.cut, &part);
-    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
-    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
-                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
-                               t->engine->scratch_bytes, &t->error);
-    if (result)
-        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
-                                                              "end of the answer anew") : result;
-    specdec__engine_disown(t, at);
-    specdec__engine_forget(t, at);
-    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
-    t->count = t->handed_out = at + (int)count;
-    for (i = at; t->logprobs && i < t->count; i++)
+    specdec__engine_disown(t, head.keep);
+    specdec__engine_forget(t, head.keep);
+    memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
+    t->count = t->handed_out = head.keep + head.fresh;
+    for (i = head.keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->from_row = 0;
     t->stop.cut = 0;
     return SPECDEC_OK;
-}
-
-/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before. */
-static specdec_result specdec__chat_text_of(specdec *t, const specdec_message *messages, int count,
-                                            specdec__chat_text *out)
-{
-    const specdec__vocab *v = &t->model->vocab;
-    const int begun = t->handed_out > 0;
-    const int32_t last = begun ? t->tokens[t->handed_out - 1] : -1;
-
-    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
-        return specdec__chat_by_template(v, t->model->chat_template, begun,
-                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
-                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
-                                         &t->error);
-    if (begun)
-        specdec__chat_end_turn(t, out);
-    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
-                                &t->error);
-}
-
-static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
-{
-    specdec_result result = specdec__check_call(t, messages != NULL);
-    const specdec__vocab *v;
-    specdec__chat_text out;
-
-    if (result)
-        return result;
-    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
-        return specdec__chat_unknown(&t->engine->chat, &t->error);
-    if (count < 1)
-        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
-    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
-        return result;
-    if ((result = specdec__call_cut_stop(t)) != SPECDEC_OK)
-        return result;
-    v = &t->model->vocab;
-    out.text = t->engine->chat_text;
-    out.plain = t->engine->chat_plain;
-    out.size = t->engine->chat_bytes;
-    out.needed = 0;
-    result = specdec__chat_text_of(t, messages, count, &out);
-    if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
-    if (result)
-        return result;
-    if (t->handed_out && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1])))
-        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
-    return specdec__prompt_text(t, out.text, out.needed,
-                                specdec__chat_flags(&t->engine->chat, v, &out, t->handed_out > 0), out.plain);
 }
 
 /* Makes sure that there is a token to hand out; with work = 0 without a step. */
@@ -51557,8 +54229,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         }
         if (result)
             return result;
-        result = specdec__text_stream_push(&t->stream, &t->model->vocab, t->tokens[t->handed_out], t->token_text,
-                                           t->text_room, &more, &t->error);
+        result = specdec__stream_decode(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
         if (result)
             return result;
         t->handed_out++;
@@ -51690,15 +54361,15 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->texts = t->engine->room.views;
-    for (i = 0; i < info->texts; i++)
-        info->open_texts += t->engine->texts[i].open;
+    info->sequences = t->engine->room.views;
+    for (i = 0; i < info->sequences; i++)
+        info->open_sequences += t->engine->sequences[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
     info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
-    info->cache_kept = pages->idle * SPECDEC__KEYS;
+    info->cache_prefixes = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
@@ -51790,6 +54461,352 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
         memset(logits, 0, row * sizeof *logits);
     memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
     return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/api_chat: bodies of the API: whole conversations, answers in parts.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
+   the answer, the part behind the end token otherwise. last: the answer's last token. */
+static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
+{
+    const specdec__chat_format *format = t->engine->chat.format;
+    const specdec__vocab *v = &t->model->vocab;
+    const char *after = format->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from;
+    specdec__bytes end;
+
+    if (!specdec__vocab_is_end(v, last)) {
+        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+        return;
+    }
+    end = specdec__vocab_text(v, (uint32_t)last);
+    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
+    from = from < size ? from + end.size : 0;
+    specdec__chat_append(out, after + from, size - from, 0);
+}
+
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before,
+   which ended with the token `last`; -1: there is none. */
+static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
+                                            specdec__chat_text *out)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int begun = last >= 0;
+
+    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+        return specdec__chat_by_template(v, t->model->chat_template, begun,
+                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
+                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
+                                         &t->error);
+    if (begun)
+        specdec__chat_end_turn(t, last, out);
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+                                &t->error);
+}
+
+/* Room for a rendered conversation, still empty. */
+static specdec__chat_text specdec__chat_room(const specdec *t)
+{
+    specdec__chat_text out;
+
+    out.text = t->engine->chat_text;
+    out.plain = t->engine->chat_plain;
+    out.size = t->engine->chat_bytes;
+    out.needed = 0;
+    return out;
+}
+
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
+{
+    specdec_result result = specdec__check_call(t, messages != NULL);
+    const specdec__vocab *v;
+    specdec__chat_text out;
+    specdec__head head;
+    int32_t last;
+
+    if (result)
+        return result;
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
+        return specdec__chat_unknown(&t->engine->chat, &t->error);
+    if (count < 1)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
+        (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+        return result;
+    v = &t->model->vocab;
+    last = specdec__head_last(t, head);
+    out = specdec__chat_room(t);
+    result = specdec__chat_text_of(t, last, messages, count, &out);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (result)
+        return result;
+    if (last >= 0 && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)last)))
+        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    result = specdec__prompt_text(t, head, out.text, out.needed,
+                                  specdec__chat_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+    if (!result)
+        t->inside = specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    return result;
+}
+
+/* ---- Whole conversations. */
+
+/* What two ways to write tokens have in common at their beginnings. */
+typedef struct specdec__common {
+    int held, fresh; /* tokens of the one and of the other that spell the same */
+} specdec__common;
+
+/* Compares held[held_count] with fresh[fresh_count], byte by byte, but control tokens as tokens: a model may write a
+   text in other tokens than the tokenizer does. *common: the last place where both are at the end of a token. room: of
+   twice a token's bytes. */
+static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
+                                              const int32_t *fresh, int fresh_count, unsigned char *room,
+                                              size_t longest)
+{
+    unsigned char *bytes[2];
+    size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
+    specdec__common now = {0, 0}, common = {0, 0};
+    int side, equal = 1;
+
+    bytes[0] = room;
+    bytes[1] = room + longest;
+    while (equal) {
+        if (!left[0] && !left[1]) {
+            common = now;
+            if (now.held < held_count && now.fresh < fresh_count && held[now.held] == fresh[now.fresh]) {
+                now.held++;
+                now.fresh++;
+                continue;
+            }
+        }
+        for (side = 0; side < 2 && equal; side++) {
+            int *const next = side ? &now.fresh : &now.held;
+            const int32_t token = *next < (side ? fresh_count : held_count) ? (side ? fresh : held)[*next] : -1;
+
+            if (left[side])
+                continue;
+            equal = token >= 0 && !specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                    !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
+            at[side] = 0;
+            ++*next;
+        }
+        same = left[0] < left[1] ? left[0] : left[1];
+        equal = equal && memcmp(bytes[0] + at[0], bytes[1] + at[1], same) == 0;
+        for (side = 0; side < 2 && equal; side++) {
+            at[side] += same;
+            left[side] -= same;
+        }
+    }
+    return common;
+}
+
+/* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
+static specdec_result specdec__conversation_text_of(specdec *t, const specdec_chat_input *input, specdec__arena *arena,
+                                                    specdec__chat_text *out)
+{
+    const specdec__chat *chat = &t->engine->chat;
+    const specdec__vocab *v = &t->model->vocab;
+    const specdec_message *messages;
+    specdec__conversation_work work;
+    specdec_result result;
+
+    if (SPECDEC__TEMPLATES && t->model->chat_template.data && !t->engine->config.chat_format) {
+        arena->used = (arena->used + 63) & ~(size_t)63;
+        work.vocab = v;
+        work.text = t->model->chat_template;
+        work.memory = arena->base + arena->used;
+        work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
+        work.now = specdec__os_date();
+        return specdec__conversation_render(&work, input, out, &t->error);
+    }
+    if (!SPECDEC__CHATS || !chat->format)
+        return specdec__chat_unknown(chat, &t->error);
+    if (specdec__text_of(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
+                             chat->format->name);
+    if ((result = specdec__conversation_plain(input, arena, &messages, &t->error)) != SPECDEC_OK ||
+        (result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, messages, input->count, out,
+                                       &t->error)) != SPECDEC_OK || !input->continues)
+        return result;
+    return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
+}
+
+/* Where a call must follow, the prompt begins it: this text, of at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
+                                                 size_t *begun)
+{
+    const specdec__bytes name = specdec__text_of(input->tool);
+    const specdec__calls *calls = t->engine->chat.calls;
+    const size_t before = out->needed;
+
+    *begun = 0;
+    if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
+        return SPECDEC_OK;
+    if (!calls || !specdec__text_of(input->tools).size)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             calls ? "a tool is required, but there are none"
+                                   : "a tool is required, but how this model calls tools is not known");
+    specdec__chat_append(out, calls->begin, SPECDEC_WHOLE_STRING, 0);
+    if (name.size) {
+        specdec__chat_append(out, (const char *)name.data, name.size, 1);
+        specdec__chat_append(out, calls->behind, SPECDEC_WHOLE_STRING, 0);
+    }
+    *begun = out->needed - before;
+    if (*begun >= SPECDEC__STOP_MAX_BYTES)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the name of the tool is too long");
+    return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
+}
+
+/* Puts a conversation in the place of what a sequence holds. */
+static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    specdec__chat_text out = specdec__chat_room(t);
+    specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
+    const specdec__head empty = {0, 0};
+    specdec__common common;
+    int count = 0, inside;
+    size_t begun = 0;
+
+    if (!result)
+        result = specdec__conversation_text_of(t, input, arena, &out);
+    if (!result)
+        result = specdec__conversation_call(t, input, &out, &begun);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (!result)
+        result = specdec__prompt_read(t, empty, out.text, out.needed, specdec__chat_flags(&t->engine->chat, v, &out, 0),
+                                      input->special ? NULL : out.plain, &count);
+    if (result)
+        return result;
+    if (!count)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
+    inside = !begun && specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
+                                    (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+    result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
+    if (result)
+        return specdec__engine_uncancel(t, result);
+    t->inside = inside;
+    if (begun)
+        memcpy(t->piece, out.text + out.needed - begun, begun);
+    t->freed = begun;
+    return SPECDEC_OK;
+}
+
+/* All of the scratch memory. */
+static specdec__arena specdec__scratch_arena(const specdec *t)
+{
+    specdec__arena arena;
+
+    arena.base = (unsigned char *)t->engine->scratch;
+    arena.size = t->engine->scratch_bytes;
+    arena.used = 0;
+    return arena;
+}
+
+static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat_input *input)
+{
+    specdec_result result = specdec__check_call(t, input != NULL);
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    arena = specdec__scratch_arena(t);
+    return specdec__engine_converse(t, input, &arena);
+}
+
+static specdec_result specdec__call_chat_json(specdec *t, const char *json, size_t length)
+{
+    specdec_result result = specdec__check_call(t, json != NULL);
+    specdec_chat_input input;
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    length = length == SPECDEC_WHOLE_STRING ? strlen(json) : length;
+    arena = specdec__scratch_arena(t);
+    result = specdec__conversation_read(json, length, &arena, &input, &t->error);
+    return result ? result : specdec__engine_converse(t, &input, &arena);
+}
+
+/* ---- Answers in parts. */
+
+/* The next part. What was handed out of the answer as bytes is taken apart first. */
+static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
+{
+    specdec_result result = specdec__check_call(t, part != NULL);
+    specdec_text piece;
+
+    if (result)
+        return result;
+    memset(part, 0, sizeof *part);
+    part->call = -1;
+    if (!t->parts) {
+        specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
+        t->parts = 1;
+    }
+    for (;;) {
+        if (specdec__answer_next(&t->splitter, part))
+            return SPECDEC_OK;
+        result = specdec__hand_out(t, work, &piece);
+        if (result != SPECDEC_OK && result != SPECDEC_DONE)
+            return result;
+        if (piece.length) {
+            memcpy(t->part_bytes, piece.bytes, piece.length);
+            specdec__answer_push(&t->splitter, (const char *)t->part_bytes, piece.length);
+        } else if (t->parts == 1) {
+            specdec__answer_push(&t->splitter, NULL, 0);
+            t->parts = 2;
+        } else {
+            return SPECDEC_DONE;
+        }
+    }
+}
+
+specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts, int inside)
+{
+    const specdec__calls *row = calls ? specdec__answer_calls(calls) : NULL;
+    const specdec__thoughts *thought = thoughts ? specdec__answer_thoughts(thoughts) : NULL;
+
+    if (!splitter || (calls && !row) || (thoughts && !thought))
+        return SPECDEC_ERROR_ARGUMENT;
+    specdec__answer_begin(splitter, row, thought, inside);
+    return SPECDEC_OK;
+}
+
+void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length)
+{
+    if (splitter)
+        specdec__answer_push(splitter, bytes, bytes && length == SPECDEC_WHOLE_STRING ? strlen(bytes) : length);
+}
+
+int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part)
+{
+    return splitter && part && specdec__answer_next(splitter, part);
 }
 
 SPECDEC__FOR_SPEED
@@ -52350,6 +55367,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
+    info->call_format = m->chat && m->chat->calls ? m->chat->calls->name : NULL;
+    info->thought_format = m->chat && m->chat->thoughts ? m->chat->thoughts->name : NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
                       : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
                                                              : "BPE";
@@ -52493,22 +55512,6 @@ int specdec_constraint_complete(const specdec_constraint *constraint, const spec
     return constraint && state && specdec__vertex_complete(constraint, state);
 }
 
-/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
-static SPECDEC__NOINLINE void specdec__constraint_first(const specdec_constraint *constraint,
-                                                        const specdec_constraint_state *state, uint32_t mask[8])
-{
-    specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
-
-    specdec__machine_begin(&m, constraint, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.items = items;
-    memset(mask, 0, 8 * sizeof *mask);
-    specdec__machine_next(&m, state->thread, state->threads, mask);
-}
-
 int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
                             uint32_t mask[8])
 {
@@ -52517,7 +55520,7 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
     if (!constraint || !state || !mask)
         return 0;
-    specdec__constraint_first(constraint, state, mask);
+    specdec__mask_first(constraint, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
@@ -52535,18 +55538,15 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
                                  void *bytes, size_t room)
 {
     specdec_constraint_state copy;
-    uint32_t mask[8], i;
     size_t count = 0;
+    int byte;
 
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && !specdec__vertex_complete(constraint, &copy) &&
-           specdec_constraint_next(constraint, &copy, mask) == 1) {
-        for (i = 0; !(mask[i >> 5] >> (i & 31) & 1); i++)
-            ;
-        specdec__vertex_advance(constraint, &copy, (unsigned char)i);
-        ((unsigned char *)bytes)[count++] = (unsigned char)i;
+    while (count < room && (byte = specdec__mask_forced(constraint, &copy)) >= 0) {
+        specdec__vertex_advance(constraint, &copy, (unsigned char)byte);
+        ((unsigned char *)bytes)[count++] = (unsigned char)byte;
     }
     return count;
 }
@@ -53148,7 +56148,10 @@ SPECDEC__FOR_SPEED
     X(SEED_HIGH, 0xffffffffu) \
     X(MIN_TOKENS, 0x7fffffffu) \
     X(IGNORE_END, 1) \
-    X(SURPRISE, 0xffffffffu)  /* mirostat: the largest behind the last token */
+    X(SURPRISE, 0xffffffffu)  /* mirostat: the largest behind the last token */ \
+    X(CONSTRAINT_LOW, 0xffffffffu) /* what the answer obeys, by its hash; 0: nothing */ \
+    X(CONSTRAINT_HIGH, 0xffffffffu) \
+    X(CONSTRAINED_FROM, 1u << 24) /* from this token on */
 
 enum {
 #define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
@@ -53370,6 +56373,9 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
     field[SPECDEC__SAVE_FINISHED] = (uint32_t)t->finished;
+    field[SPECDEC__SAVE_CONSTRAINT_LOW] = (uint32_t)t->constrained.hash;
+    field[SPECDEC__SAVE_CONSTRAINT_HIGH] = (uint32_t)(t->constrained.hash >> 32);
+    field[SPECDEC__SAVE_CONSTRAINED_FROM] = (uint32_t)(t->constrained.hash ? t->constrained.from : 0);
     field[SPECDEC__SAVE_DROP_SPACE] = t->stream.drop_space != 0;
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
@@ -53441,6 +56447,9 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
+    if (specdec__constrained_is(&t->constrained) && t->constrained.anchored)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
+                             "of its context");
     specdec__save_describe(t, &saved, held);
     *bytes = specdec__save_size(&saved, &t->engine->target.kv);
     if (!data)
@@ -53501,6 +56510,12 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
+/* The hash of a saved text's constraint; 0: there is none. */
+static uint64_t specdec__load_hash(const uint32_t *field)
+{
+    return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
+}
+
 /* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
    a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
@@ -53512,6 +56527,12 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__load_hash(field) != t->constrained.hash)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
+                             ? "the saved text has a constraint, this one has none"
+                             : "the saved text has another constraint than this one, or none");
+    if (field[SPECDEC__SAVE_CONSTRAINED_FROM] > field[SPECDEC__SAVE_COUNT])
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     if (specdec__stream_check_slide(t->model, settings, t->context, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
                              "slides, the context has %d", settings->slide, t->context);
@@ -53561,9 +56582,9 @@ static void specdec__load_forks(specdec *t, int forks)
     int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
     t->forks = forks;
-    for (at = t->count; SPECDEC__STREAMS && at > 0 && left > 0; at--)
+    for (at = t->count; SPECDEC__SEQUENCES && at > 0 && left > 0; at--)
         left -= t->tokens[at - 1] == e->fork_token;
-    for (; SPECDEC__STREAMS && at < t->count; at++)
+    for (; SPECDEC__SEQUENCES && at < t->count; at++)
         if (t->tokens[at] == e->fork_token)
             t->fork_places[t->placed++] = at + 1;
 }
@@ -53595,6 +56616,11 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
+    specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
+    if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
+        !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
+        specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
@@ -53690,19 +56716,19 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
     return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
@@ -53748,6 +56774,28 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
 {
     return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
                                     : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_chat_messages(specdec *t, const specdec_chat_input *input)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_messages(t, input))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_chat_json(specdec *t, const char *json, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_json(t, json, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_next_part(specdec *t, specdec_part *part)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 1, part)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_take_part(specdec *t, specdec_part *part)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 0, part)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_work(specdec *t)
@@ -53817,7 +56865,7 @@ void specdec_close(specdec *t)
     specdec__leave(t, SPECDEC_OK);
 }
 
-void specdec_drop_kept(specdec *t)
+void specdec_drop_prefixes(specdec *t)
 {
     int i;
 
@@ -53841,7 +56889,7 @@ void specdec_deinit(specdec *t)
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
     for (i = 0; i < t->engine->room.views; i++)
-        t->engine->texts[i].open = 0;
+        t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
     specdec__leave(t, SPECDEC_OK);
 }

@@ -25,6 +25,7 @@
 #include "../cache/bytes.h"
 #include "../forward/context.h"
 #include "../speculation/sample.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft_ngram.h"
 #include "stream.h"
 #include "engine.h"
@@ -85,7 +86,10 @@
     X(SEED_HIGH, 0xffffffffu) \
     X(MIN_TOKENS, 0x7fffffffu) \
     X(IGNORE_END, 1) \
-    X(SURPRISE, 0xffffffffu)  /* mirostat: the largest behind the last token */
+    X(SURPRISE, 0xffffffffu)  /* mirostat: the largest behind the last token */ \
+    X(CONSTRAINT_LOW, 0xffffffffu) /* what the answer obeys, by its hash; 0: nothing */ \
+    X(CONSTRAINT_HIGH, 0xffffffffu) \
+    X(CONSTRAINED_FROM, 1u << 24) /* from this token on */
 
 enum {
 #define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
@@ -307,6 +311,9 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
     field[SPECDEC__SAVE_FINISHED] = (uint32_t)t->finished;
+    field[SPECDEC__SAVE_CONSTRAINT_LOW] = (uint32_t)t->constrained.hash;
+    field[SPECDEC__SAVE_CONSTRAINT_HIGH] = (uint32_t)(t->constrained.hash >> 32);
+    field[SPECDEC__SAVE_CONSTRAINED_FROM] = (uint32_t)(t->constrained.hash ? t->constrained.from : 0);
     field[SPECDEC__SAVE_DROP_SPACE] = t->stream.drop_space != 0;
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
@@ -378,6 +385,9 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
+    if (specdec__constrained_is(&t->constrained) && t->constrained.anchored)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
+                             "of its context");
     specdec__save_describe(t, &saved, held);
     *bytes = specdec__save_size(&saved, &t->engine->target.kv);
     if (!data)
@@ -438,6 +448,12 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
+/* The hash of a saved text's constraint; 0: there is none. */
+static uint64_t specdec__load_hash(const uint32_t *field)
+{
+    return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
+}
+
 /* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
    a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
@@ -449,6 +465,12 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__load_hash(field) != t->constrained.hash)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
+                             ? "the saved text has a constraint, this one has none"
+                             : "the saved text has another constraint than this one, or none");
+    if (field[SPECDEC__SAVE_CONSTRAINED_FROM] > field[SPECDEC__SAVE_COUNT])
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     if (specdec__stream_check_slide(t->model, settings, t->context, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
                              "slides, the context has %d", settings->slide, t->context);
@@ -498,9 +520,9 @@ static void specdec__load_forks(specdec *t, int forks)
     int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
     t->forks = forks;
-    for (at = t->count; SPECDEC__STREAMS && at > 0 && left > 0; at--)
+    for (at = t->count; SPECDEC__SEQUENCES && at > 0 && left > 0; at--)
         left -= t->tokens[at - 1] == e->fork_token;
-    for (; SPECDEC__STREAMS && at < t->count; at++)
+    for (; SPECDEC__SEQUENCES && at < t->count; at++)
         if (t->tokens[at] == e->fork_token)
             t->fork_places[t->placed++] = at + 1;
 }
@@ -532,6 +554,11 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
+    specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
+    if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
+        !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
+        specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)

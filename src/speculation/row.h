@@ -10,6 +10,7 @@
 #include "../text/vocabulary.h"
 #include "sample.h"
 #include "samplers.h"
+#include "constrained.h"
 
 #define SPECDEC__ROW_BLOCK    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
 #define SPECDEC__ROW_LEAST    4096 /* tokens of a row from which on blocks pay */
@@ -23,6 +24,7 @@ typedef struct specdec__chooser {
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
+    specdec__constrained *constrained; /* what may follow; NULL: anything */
     float surprise;           /* of mirostat: see specdec__sampler_input */
 } specdec__chooser;
 

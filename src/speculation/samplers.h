@@ -434,6 +434,19 @@ static int specdec__sample_alters(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
 }
 
+/* Is anything cut off before a token is drawn, or is the temperature a function of what is there? A constraint then
+   comes first. */
+static int specdec__sample_filters(const specdec_sampling *s)
+{
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    int i, count = specdec__sampler_chain(s, chain), found = 0;
+
+    for (i = 0; i < count; i++)
+        found |= specdec__samplers[chain[i]].keep &&
+                 (chain[i] != SPECDEC_SAMPLER_TEMPERATURE || s->temperature_range > 0.0f);
+    return found;
+}
+
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
