@@ -167,7 +167,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
-   SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
+   SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 14 KB less
@@ -212,7 +212,7 @@ extern "C" {
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
     X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
-    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
+    X(ERROR_FULL, "the cache that all sequences share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -237,8 +237,8 @@ SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
-typedef struct specdec specdec;             /* a text and its engine, in the caller's memory block */
-typedef struct specdec_constraint specdec_constraint; /* what a text obeys: see below */
+typedef struct specdec specdec;             /* a sequence and its engine, in the caller's memory */
+typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: the first of these that is set. */
@@ -399,7 +399,7 @@ typedef struct specdec_cluster {
     "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
     "deepseek-r1"
 
-#define SPECDEC_MAX_TEXTS 1024
+#define SPECDEC_MAX_SEQUENCES 1024
 
 /* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
    specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
@@ -409,25 +409,25 @@ typedef struct specdec_config {
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
-    int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
-    const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
-    const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
-    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
-                                   64 to 256; -1: none. See specdec_drop_kept */
-    int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
+    int sequences;              /* that are open at once, 1..1024; 0: 1 */
+    int cache;                  /* tokens of all sequences (shared ones once), up to 2^30; 0: sequences * context */
+    const char *fork_token;     /* by name or id: a sequence that writes it forks; "": none; NULL: "[Fork]", if any */
+    const char *child_token;    /* the child begins with it (NULL: "[Child]"); needs several sequences */
+    int prefixes;               /* closed sequences in the prefix cache, at most 2^16; 0: four for each sequence, 64
+                                   to 256; -1: none. See specdec_drop_prefixes */
+    int forks;                  /* of a sequence between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
-    int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
-    int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
+    int history;                /* tokens of closed sequences for n-grams, of 230 bytes each, up to 2^24; 0: none */
+    int prefill_chunk;          /* prompt tokens a step beside decoding, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where a text can be
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where it can be
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
-    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
-                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
-                                   if settings have one */
+    int constraints;            /* not 0: sequences may have constraints (settings.constraint, settings.allow); takes
+                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if
+                                   settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -484,16 +484,16 @@ typedef struct specdec_config {
       "threads; 0: all processors, fewer for small models (0)") \
     X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
     X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
-    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
-    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
-    X("kept", kept, INTEGER, -1, 1 << 16, NULL, \
-      "closed sequences whose beginnings are kept for others; 0: four for each, 64 to 256; -1: none (0)") \
+    X("sequences", sequences, INTEGER, 0, SPECDEC_MAX_SEQUENCES, NULL, "sequences that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: sequences times context (0)") \
+    X("prefixes", prefixes, INTEGER, -1, 1 << 16, NULL, \
+      "closed sequences in the prefix cache; 0: four for each, 64 to 256; -1: none (0)") \
     X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
     X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
     X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
     X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
     X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
-    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+    X("prefill_chunk", prefill_chunk, INTEGER, 0, 1 << 30, NULL, \
       "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
     X("checkpoint", checkpoint, INTEGER, 0, 1 << 30, NULL, \
       "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
@@ -573,25 +573,25 @@ SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char
 SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
                                                 specdec_error *error);
 
-/* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
+/* ---- A sequence and its engine: made, used, given back. -------------------------------------------------------------
 
-   A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
-   Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
-   engine that has ended, or one in which another thread is. */
+   A handle is a sequence. The first one comes with the engine: a program that needs no second one has one handle. Calls
+   leave a message about a failure in the sequence (specdec_error_text); those before there is one write to *error,
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a closed sequence, an engine
+   that has ended, or one in which another thread is. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
    all that specdec_init would refuse without a look at the machine.
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
-   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+/* Makes an engine and its first sequence inside memory (any alignment), which stays theirs until specdec_deinit; starts
+   the threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED
+   (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
-/* Ends the engine of a text, and all its texts: stops the threads, unmaps the files. NULL is allowed. */
+/* Ends the engine of a sequence, and all its sequences: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
@@ -599,86 +599,91 @@ SPECDEC_DEF void specdec_deinit(specdec *engine);
    CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
-/* In words, what failed in the last call on this text that did; "" if none has. */
+/* The message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling
-   are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that
-   are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
+/* Changes how the sequence continues, from the next token that is handed out: tokens that were verified with another
+   sampling are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back
+   for that are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed
+   then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
 /* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
-/* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
+/* ---- More sequences on the same memory, weights and threads. -------------------------------------------------------
 
-   A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
-   with, too, or has begun with before it was closed, is not read again. */
+   A step decodes for every sequence that has something to do. The tokens of a sequence do not depend on the others.
+   With config.sequences > 1 a prompt is prefilled by the steps that follow, some tokens a step, while other sequences
+   decode. Tokens that another sequence begins with, or began with before it was closed, are not prefilled again. */
 
-/* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
-SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
+/* Opens an empty sequence in the engine of any sequence. Errors: MEMORY when config.sequences are open; *sequence is
+   then NULL. */
+SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
 
-/* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
-   changed. What was computed is shared; a fork costs a page of 64 tokens. Errors: as specdec_open. */
-SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
+/* Opens a copy of a sequence: its tokens, its settings, how far it was handed out. The copy continues with the same
+   tokens until its settings are changed. Cached keys and values are shared; a fork costs a page of 64 tokens. Errors:
+   as specdec_open. */
+SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
 
-/* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
-   end the engine. */
-SPECDEC_DEF void specdec_close(specdec *text);
+/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open others and
+   to end the engine. */
+SPECDEC_DEF void specdec_close(specdec *sequence);
 
-/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
-   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
-   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
-   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
-   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+/* Prefix cache: the keys and values of a sequence stay when it is closed, rewound or replaced by specdec_load, and
+   prompts that begin with the same tokens are not prefilled again from there: up to config.prefixes prefixes, each of 4
+   to 5 bytes a token of the context, in cache pages that no open sequence needs. An open sequence takes these pages
+   whenever it needs room; prefixes that were shared stay longest, among equals those used last. There are prefixes
+   where config.cache is more than one context, and not in a cluster. Where layers see a window, a prefix can be shared
+   only up to the position whose last window of keys is still cached. */
 
-/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
-SPECDEC_DEF void specdec_drop_kept(specdec *engine);
+/* Empties the prefix cache. No text depends on it; but somebody who measures times can tell that other prompts began
+   alike. */
+SPECDEC_DEF void specdec_drop_prefixes(specdec *engine);
 
-/* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
-   with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
+/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child, which begins
+   with all tokens up to there and the child token, is opened and decodes for itself, with the same settings; neither
    sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
-   running, whether anybody takes their text or not; their pages come back when they end, their places with the next
-   prompt of the parent, or when it is closed. Where no place is free, the call on the parent fails with MEMORY, and may
-   be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+   decoding, whether anybody takes their text or not; their pages are freed when they end, their slots with the next
+   prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent fails with MEMORY,
+   and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
 
-/* The i-th child of a text's last answer, in the order of the forks; NULL: there is none. */
-SPECDEC_DEF specdec *specdec_child(specdec *text, int i);
+/* The i-th child of a sequence's last answer, in the order of the forks; NULL: there is none. */
+SPECDEC_DEF specdec *specdec_child(specdec *sequence, int i);
 
-/* The last answer as one text: what was written up to a fork, the child's (with its children's), the rest. *length
+/* The last answer as one text: what was written up to a fork, the child's text (with its children's), the rest. *length
    becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
-SPECDEC_DEF specdec_result specdec_restore(specdec *text, char *bytes, size_t room, size_t *length);
+SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, size_t room, size_t *length);
 
-/* One step for all texts of an engine that have something to do: that were prompted, have not ended, and of which less
-   than 8 tokens wait to be taken. DONE: none has, or those that have wait for room. What goes wrong with one text, as
-   when there is none, is no error here: that text's next call tells, and the others go on. */
+/* One step for all sequences of an engine that have something to do: that were prompted, have not ended, and hold less
+   than 8 tokens that were not taken. DONE: no sequence has, or those that have wait for cache pages. An error of one
+   sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, closed texts that are remembered (config.history) and the open ones, into data[room],
-   as a file that specdec_load_seen reads on any machine. *bytes becomes what that takes; with NULL as data that is all.
-   It holds the texts' tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
-SPECDEC_DEF specdec_result specdec_save_seen(specdec *engine, void *data, size_t room, size_t *bytes);
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
+   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
+   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
-/* Adds what such a file holds to what is remembered, as if its texts had just been closed; of what exceeds
-   config.history the newest is kept. Changes what is guessed, never what is written. Every byte is checked; a file that
-   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+/* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
+   config.history the newest is kept. Changes draft tokens, never the text. Every byte is checked; a file that is
+   refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
    n-grams, or config.history is 0). */
-SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, size_t size);
+SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
-/* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
-   target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
-   hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
-SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
+/* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
+   the target's keys and values, settings and seed. *bytes becomes its size; with NULL as data that is all: some hundred
+   MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and biases,
+   which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
+SPECDEC_DEF specdec_result specdec_save(specdec *sequence, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
-   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
-   Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
-   checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
-   text is a child). */
-SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
+/* Replaces a sequence, and its settings except biases, by the one in such a file. With the same biases the sequence
+   continues bit for bit as if it had never stopped; with rejection rules, in the same distribution. Drafters prefill it
+   when they are asked; EAGLE-3 cannot, and waits for a sequence that is cut or begins anew. Every byte is checked; a
+   file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model or
+   config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   sequence is a child). */
+SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
@@ -746,8 +751,8 @@ SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 /* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
    seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
    as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
-   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
-   changed then. */
+   specdec_stopped and specdec_join_forks say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing
+   is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
@@ -762,8 +767,8 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
-   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
-   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The text stays
+   as it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
    unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
    specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
@@ -817,7 +822,7 @@ typedef struct specdec_tree_count {
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
-    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
     int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
@@ -838,12 +843,12 @@ SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 typedef struct specdec_info {
     const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
     int threads, context, vocabulary, layers, embedding;
-    int texts, open_texts;                       /* places for texts, and how many are taken */
+    int sequences, open_sequences;               /* slots for sequences, and how many are open */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
-    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
-    int32_t fork_token, child_token;             /* by which texts fork; -1: none */
+    int cache_prefixes;                          /* of those that are free, with prefixes of closed sequences */
+    int32_t fork_token, child_token;             /* by which sequences fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
-    size_t state_bytes;                          /* of recurrent layers: of a text; the cache holds several */
+    size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
@@ -1622,10 +1627,10 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
 /* Whether an engine may have several texts. */
-#ifdef SPECDEC_NO_STREAMS
-#define SPECDEC__STREAMS 0
+#ifdef SPECDEC_NO_SEQUENCES
+#define SPECDEC__SEQUENCES 0
 #else
-#define SPECDEC__STREAMS 1
+#define SPECDEC__SEQUENCES 1
 #endif
 
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
@@ -40959,7 +40964,7 @@ typedef struct specdec__retrieved {
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *texts;  /* (texts) */
+    specdec__retrieved *sequences;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
     int recent, most;           /* tokens behind them: so many at first, and at most */
     float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
@@ -40987,8 +40992,8 @@ static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
 /* The small cache holds nothing of a text any more. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
-    specdec__view_truncate(&r->texts[at].view, &r->context.kv, 0);
-    r->texts[at].from = 0;
+    specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
+    r->sequences[at].from = 0;
 }
 
 /* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
@@ -41184,9 +41189,9 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
-    r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
     for (i = 0; i < room.views; i++)
-        specdec__context_view(&r->context, r->texts ? &r->texts[i].view : &view, &room, 0, arena);
+        specdec__context_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].tiles)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
@@ -41212,7 +41217,7 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
    chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
-    specdec__retrieved *t = &r->texts[at];
+    specdec__retrieved *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
@@ -42621,7 +42626,7 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 }
 
 /* What a text that begins like another one takes over of it; nothing where there is one text. */
-#define SPECDEC__SHARES(function) (SPECDEC__STREAMS ? (function) : NULL)
+#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
@@ -42803,7 +42808,7 @@ typedef struct specdec__draft_pairs {
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *texts; /* (texts, then kept sequences) */
+    specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     specdec__context context;
 } specdec__draft_layer;
@@ -42828,7 +42833,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int row, in
 static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                 int wanted, specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->texts[at];
+    specdec__draft_pairs *t = &m->sequences[at];
     specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
 
     rows.reads = t->states;
@@ -42840,7 +42845,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
 static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__view *view = &m->texts[p->at].view;
+    specdec__view *view = &m->sequences[p->at].view;
     const int root = specdec__max_int(p->count - 2, 0);
     specdec_result result;
 
@@ -42865,7 +42870,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     for (i = 0; i < count; i++)
         memcpy(c->x + (size_t)i * (size_t)c->e, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *c->x);
-    batch = specdec__forward_alone(c, &m->texts[p->at].view, from, from + count);
+    batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
     result = specdec__forward(c, &batch, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1 + from, count);
@@ -42876,7 +42881,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
 static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[at];
+    specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
     specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1, 0));
@@ -42890,8 +42895,8 @@ static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int
 static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[at];
-    specdec__draft_pairs *other = &m->texts[of];
+    specdec__draft_pairs *t = &m->sequences[at];
+    specdec__draft_pairs *other = &m->sequences[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
@@ -42917,14 +42922,14 @@ static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
 
     return count >= 2 && t->from <= count - 2 && t->from + t->count >= count - 1;
 }
 
 static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
 
     return t->from + t->count;
 }
@@ -42934,7 +42939,7 @@ static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
                                                   specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->texts[heard->at];
+    specdec__draft_pairs *t = &m->sequences[heard->at];
     const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
     const int end = specdec__min_int(t->from + t->count, heard->count - 1);
     specdec_result result;
@@ -42955,7 +42960,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
                                                   specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[heard->at];
+    specdec__draft_pairs *t = &m->sequences[heard->at];
     const specdec__reads *reads = &d->model->reads;
     const int width = reads->count * reads->width;
     int i;
@@ -43026,13 +43031,13 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
+    m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
-        t = m->texts ? &m->texts[i] : &unused;
+        t = m->sequences ? &m->sequences[i] : &unused;
         specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
         if (i < room.views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
-        else if (m->texts)
+        else if (m->sequences)
             specdec__kv_add_kept(&m->context.kv, &t->view);
     }
     m->levels.logits = m->context.logits;
@@ -43263,7 +43268,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
         c->tokens[i] = specdec__max_int(q->tokens[i], 0);
         c->parents[i] = q->tree.parents[i];
     }
-    batch = specdec__forward_alone(c, &m->cache.texts[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_alone(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
     return specdec__forward(c, &batch, error);
 }
 
@@ -43287,7 +43292,7 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
             break;
         node = k;
     }
-    specdec__view_commit(&m->cache.texts[p->at].view, &m->cache.context.kv, path, length);
+    specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
     if (m->inner.kind->commit && q->tree.n > 1)
         m->inner.kind->commit(&m->inner, q, own + 1, length - 1);
 }
@@ -43326,7 +43331,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
 static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
-    specdec__retrieved *t = &m->cache.texts[at];
+    specdec__retrieved *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
         specdec__retrieve_forget(&m->cache, at);
@@ -44118,7 +44123,7 @@ SPECDEC__FOR_SIZE
 /* How many places of forks a text has room for: one each token, before it slides and behind that. */
 static int specdec__stream_places(const specdec_config *c, int room)
 {
-    return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
+    return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
 /* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
@@ -44666,7 +44671,7 @@ typedef struct specdec__engine {
     int ended;                   /* by specdec_deinit */
 
     specdec__room room;
-    specdec *texts;              /* (room.views) */
+    specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
@@ -44805,9 +44810,9 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+    if (!SPECDEC__SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
@@ -44815,7 +44820,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->threads = 1;
 #endif
     c->batch = c->batch ? c->batch : 64;
-    c->texts = c->texts ? c->texts : 1;
+    c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
@@ -44958,15 +44963,15 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
-    e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
+    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, &e->target, &e->config, &e->room, arena);
-        if (!e->texts)
+        specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
+        if (!e->sequences)
             continue;
-        e->texts[i].engine = e;
-        e->texts[i].constrained.masker = e->masker;
-        e->texts[i].at = i;
+        e->sequences[i].engine = e;
+        e->sequences[i].constrained.masker = e->masker;
+        e->sequences[i].at = i;
     }
 }
 
@@ -44992,8 +44997,8 @@ static void specdec__engine_show(specdec__engine *e)
     int i, k;
 
     for (i = 0; i < e->drafter_count; i++)
-        for (k = 0; e->texts && e->drafters[i].proposals && k < e->room.views; k++)
-            e->drafters[i].proposals[k].view = &e->texts[k].view;
+        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.views; k++)
+            e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
@@ -45105,9 +45110,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
    cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
 static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
 {
-    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
-    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->keys <= room->length)
         return 0;
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
@@ -45119,12 +45124,12 @@ static void specdec__engine_room(specdec__engine *e)
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
 
-    room->views = c->texts;
+    room->views = c->sequences;
     room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                  specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+                                  specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
     room->tree = c->tree_size;
@@ -45331,7 +45336,6 @@ static void specdec__engine_forget(specdec *t, int count)
 
     specdec__ahead_forget(t, count);
     specdec__constrained_forget(&t->constrained, count);
-    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -45349,8 +45353,8 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
-    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
-    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.view = at < e->room.views ? &e->sequences[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->sequences[at].tokens : e->kept[at - e->room.views].tokens;
     keys.at = at;
     return keys;
 }
@@ -45497,7 +45501,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
-    while (SPECDEC__STREAMS && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+    while (SPECDEC__SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
         behind++;
     return behind;
 }
@@ -45509,8 +45513,8 @@ static void specdec__engine_disown(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        specdec *x = &e->texts[i];
+    for (i = 0; SPECDEC__SEQUENCES && i < e->room.views; i++) {
+        specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_disown(x, 0);
@@ -45529,6 +45533,7 @@ static void specdec__engine_unstock(specdec *t)
     specdec__engine_disown(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
+    t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
 /* The same where such children are; else the stock stays. */
@@ -45544,7 +45549,7 @@ static int specdec__engine_is_parent(const specdec *t)
     int i, found = 0;
 
     for (i = 0; i < t->engine->room.views; i++)
-        found |= t->engine->texts[i].open && t->engine->texts[i].parent == t;
+        found |= t->engine->sequences[i].open && t->engine->sequences[i].parent == t;
     return found;
 }
 
@@ -45555,11 +45560,11 @@ static specdec *specdec__engine_add_text(specdec *t)
     int i;
 
     for (i = 0; i < e->room.views; i++)
-        if (!e->texts[i].open) {
-            specdec__engine_open(&e->texts[i]);
-            return &e->texts[i];
+        if (!e->sequences[i].open) {
+            specdec__engine_open(&e->sequences[i]);
+            return &e->sequences[i];
         }
-    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for another text: all of the %d are open (config.texts)",
+    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
                   e->room.views);
     return NULL;
 }
@@ -45595,8 +45600,6 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
-    t->closed_at = of->closed_at;
-    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -45611,6 +45614,8 @@ static specdec *specdec__engine_fork(specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     return t;
 }
 
@@ -45652,7 +45657,7 @@ SPECDEC__FOR_SIZE
 /* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
 static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
 {
-    specdec *t = &e->texts[0];
+    specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
     specdec__proposal *p;
     specdec_result result;
@@ -45793,7 +45798,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
     const int named = fork && *fork;
 
     e->fork_token = e->child_token = -1;
-    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
+    if (!SPECDEC__SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
         return SPECDEC_OK;
     e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
     e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
@@ -45842,7 +45847,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
-    specdec__engine_open(&e->texts[0]);
+    specdec__engine_open(&e->sequences[0]);
     specdec__engine_tell(e);
     specdec__engine_tell_chat(e);
     if (SPECDEC__PIPE && e->remote)
@@ -45963,7 +45968,7 @@ static void specdec__engine_adopt(specdec *t)
     const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
     int length, kept_length, open, kept;
 
-    if (!SPECDEC__STREAMS)
+    if (!SPECDEC__SEQUENCES)
         return;
     open = specdec__engine_longest(t, 0, views, least, &length);
     kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
@@ -45974,7 +45979,7 @@ static void specdec__engine_adopt(specdec *t)
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
     } else if (kept >= 0) {
         specdec__engine_share(t, kept, kept_length);
-        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
+        t->stats.cached_tokens += specdec__max_int(t->view.length - before, 0);
     }
 }
 
@@ -46185,7 +46190,7 @@ static int specdec__engine_make_ready(specdec *t)
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     return !t->failed;
 }
@@ -46206,7 +46211,7 @@ static void specdec__engine_gather(specdec__engine *e, specdec *t)
     e->member_count = e->roots = e->reading = 0;
     e->turn = views > 1 ? (first + 1) % views : 0;
     for (i = t ? -1 : 0; i < views; i++) {
-        specdec *x = i < 0 ? t : &e->texts[(first + i) % views];
+        specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
         if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
             continue;
@@ -46230,10 +46235,10 @@ static void specdec__engine_slice(specdec__engine *e, specdec__tune_slice *slice
     slice->row = 1;
     slice->key = 0;
     slice->root = 0;
-    slice->left = slice->most = !e->roots ? e->config.batch : e->config.slice;
+    slice->left = slice->most = !e->roots ? e->config.batch : e->config.prefill_chunk;
     e->tune->load.rows = e->tune->load.keys = 0;
     e->spare = -1;
-    if (e->roots && !e->config.slice) {
+    if (e->roots && !e->config.prefill_chunk) {
         slice->most = 0; /* the first step of those who write shows what it takes without prompts */
         if (e->tune->load.nodes)
             specdec__tune_cut(e->tune, e->roots, slice);
@@ -47071,7 +47076,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if ((SPECDEC__STREAMS || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
+    if ((SPECDEC__SEQUENCES || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
         !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
@@ -47254,7 +47259,7 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
 
-    return SPECDEC__STREAMS && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+    return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
 /* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
@@ -47264,7 +47269,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
     const specdec__engine *e = t->engine;
     const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     own[0] = logits[e->child_token];
     own[1] = logits[e->fork_token];
@@ -47277,7 +47282,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
 /* Puts that back: log-probabilities are those of the model. */
 static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
 {
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     logits[e->child_token] = own[0];
     logits[e->fork_token] = own[1];
@@ -47476,7 +47481,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__STREAMS && e->room.views > 1)
+        if (SPECDEC__SEQUENCES && e->room.views > 1)
             specdec__tune_breathe(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -47520,7 +47525,7 @@ static void specdec__engine_wrote(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_answered(t, now);
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
@@ -47609,7 +47614,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__STREAMS && t->forced_count)
+    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -50240,7 +50245,7 @@ typedef struct specdec__guesser_text {
 
 /* What a rank has that only drafts. */
 typedef struct specdec__guesser {
-    specdec__guesser_text *texts; /* (texts) */
+    specdec__guesser_text *sequences; /* (texts) */
     uint32_t number;         /* of the next guess */
     specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
     int runs;                /* that were made for it since its turn came */
@@ -50264,7 +50269,7 @@ static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
     }
     if (!guesser)
         return;
-    guesser->texts = texts;
+    guesser->sequences = texts;
     guesser->number = 1;
     e->link->guesser = guesser;
 }
@@ -50284,7 +50289,7 @@ static void specdec__guesser_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->stays = p->count = 0;
     t->count = count;
-    t->engine->link->guesser->texts[t->at].full = 0;
+    t->engine->link->guesser->sequences[t->at].full = 0;
 }
 
 /* Guesses begin behind the text, or go on where some stayed. */
@@ -50295,7 +50300,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->guesser->texts[t->at].fresh = !p->stays;
+    e->link->guesser->sequences[t->at].fresh = !p->stays;
     p->grows = 1;
 }
 
@@ -50304,7 +50309,7 @@ static void specdec__guesser_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    uint32_t *numbers = e->link->guesser->texts[t->at].numbers;
+    uint32_t *numbers = e->link->guesser->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -50372,7 +50377,7 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
 static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->texts[specdec__wire_int(in, 0, t->engine->room.views - 1)];
+    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
     const int count = specdec__wire_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
@@ -50406,10 +50411,10 @@ static void specdec__guesser_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->link->guesser->texts[view].epoch != epoch)
-            specdec__guesser_cut(&e->texts[view], e->texts[view].count);
-        e->link->guesser->texts[view].epoch = epoch;
-        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->texts[view], &in);
+        if (e->link->guesser->sequences[view].epoch != epoch)
+            specdec__guesser_cut(&e->sequences[view], e->sequences[view].count);
+        e->link->guesser->sequences[view].epoch = epoch;
+        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
         link->ended |= sane;
@@ -50443,7 +50448,7 @@ static void specdec__guesser_send(specdec *t, int count, int from)
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__guesser_proposal(t);
     specdec__guesser *g = e->link->guesser;
-    specdec__guesser_text *own = &g->texts[t->at];
+    specdec__guesser_text *own = &g->sequences[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
 
@@ -50478,7 +50483,7 @@ static int specdec__guesser_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->link->guesser->texts[t->at];
+    specdec__guesser_text *own = &e->link->guesser->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -50515,10 +50520,10 @@ static specdec *specdec__guesser_next(const specdec__engine *e)
     int i;
 
     for (i = 0; i < e->room.views; i++) {
-        specdec *t = &e->texts[(first + i) % e->room.views];
+        specdec *t = &e->sequences[(first + i) % e->room.views];
 
         if (t != g->text && t->count && specdec__guesser_proposal(t)->count != t->count &&
-            g->texts[t->at].full != t->count)
+            g->sequences[t->at].full != t->count)
             return t;
     }
     return NULL;
@@ -50605,8 +50610,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.views; i++) {
-        link->views[i] = &e->texts[i].view;
-        link->cancels[i] = &e->texts[i].cancel;
+        link->views[i] = &e->sequences[i].view;
+        link->cancels[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;
@@ -50887,7 +50892,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
         specdec__engine_close(e);
         return result;
     }
-    *engine = &e->texts[0];
+    *engine = &e->sequences[0];
     return SPECDEC_OK;
 }
 
@@ -50907,9 +50912,9 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
-    if (!SPECDEC__STREAMS)
+    if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
@@ -50920,7 +50925,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
@@ -50931,10 +50936,10 @@ specdec *specdec_child(specdec *t, int i)
     specdec *found = NULL;
     int at = t ? t->answer_from : 0, k;
 
-    for (; SPECDEC__STREAMS && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+    for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
         for (k = 0; k < t->engine->room.views; k++) {
-            specdec *x = &t->engine->texts[k];
+            specdec *x = &t->engine->sequences[k];
 
             if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
                 found = x;
@@ -51505,6 +51510,8 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
+    } else if (specdec__constrained_is(&t->constrained) && t->constrained.from != count) {
+        specdec__engine_unstock(t); /* what an answer that begins here obeys begins here, too */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
@@ -51554,15 +51561,15 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->texts = t->engine->room.views;
-    for (i = 0; i < info->texts; i++)
-        info->open_texts += t->engine->texts[i].open;
+    info->sequences = t->engine->room.views;
+    for (i = 0; i < info->sequences; i++)
+        info->open_sequences += t->engine->sequences[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
     info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
-    info->cache_kept = pages->idle * SPECDEC__KEYS;
+    info->cache_prefixes = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
@@ -53332,9 +53339,9 @@ static void specdec__load_forks(specdec *t, int forks)
     int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
     t->forks = forks;
-    for (at = t->count; SPECDEC__STREAMS && at > 0 && left > 0; at--)
+    for (at = t->count; SPECDEC__SEQUENCES && at > 0 && left > 0; at--)
         left -= t->tokens[at - 1] == e->fork_token;
-    for (; SPECDEC__STREAMS && at < t->count; at++)
+    for (; SPECDEC__SEQUENCES && at < t->count; at++)
         if (t->tokens[at] == e->fork_token)
             t->fork_places[t->placed++] = at + 1;
 }
@@ -53464,19 +53471,19 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
     return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
@@ -53591,7 +53598,7 @@ void specdec_close(specdec *t)
     specdec__leave(t, SPECDEC_OK);
 }
 
-void specdec_drop_kept(specdec *t)
+void specdec_drop_prefixes(specdec *t)
 {
     int i;
 
@@ -53615,7 +53622,7 @@ void specdec_deinit(specdec *t)
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
     for (i = 0; i < t->engine->room.views; i++)
-        t->engine->texts[i].open = 0;
+        t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
     specdec__leave(t, SPECDEC_OK);
 }

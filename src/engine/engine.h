@@ -56,7 +56,7 @@ typedef struct specdec__engine {
     int ended;                   /* by specdec_deinit */
 
     specdec__room room;
-    specdec *texts;              /* (room.views) */
+    specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */

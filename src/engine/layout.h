@@ -136,9 +136,9 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+    if (!SPECDEC__SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
@@ -146,7 +146,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->threads = 1;
 #endif
     c->batch = c->batch ? c->batch : 64;
-    c->texts = c->texts ? c->texts : 1;
+    c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
@@ -289,15 +289,15 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
-    e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
+    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, &e->target, &e->config, &e->room, arena);
-        if (!e->texts)
+        specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
+        if (!e->sequences)
             continue;
-        e->texts[i].engine = e;
-        e->texts[i].constrained.masker = e->masker;
-        e->texts[i].at = i;
+        e->sequences[i].engine = e;
+        e->sequences[i].constrained.masker = e->masker;
+        e->sequences[i].at = i;
     }
 }
 
@@ -323,8 +323,8 @@ static void specdec__engine_show(specdec__engine *e)
     int i, k;
 
     for (i = 0; i < e->drafter_count; i++)
-        for (k = 0; e->texts && e->drafters[i].proposals && k < e->room.views; k++)
-            e->drafters[i].proposals[k].view = &e->texts[k].view;
+        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.views; k++)
+            e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
@@ -436,9 +436,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
    cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
 static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
 {
-    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
-    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->keys <= room->length)
         return 0;
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
@@ -450,12 +450,12 @@ static void specdec__engine_room(specdec__engine *e)
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
 
-    room->views = c->texts;
+    room->views = c->sequences;
     room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                  specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+                                  specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
     room->tree = c->tree_size;

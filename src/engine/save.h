@@ -469,9 +469,9 @@ static void specdec__load_forks(specdec *t, int forks)
     int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
     t->forks = forks;
-    for (at = t->count; SPECDEC__STREAMS && at > 0 && left > 0; at--)
+    for (at = t->count; SPECDEC__SEQUENCES && at > 0 && left > 0; at--)
         left -= t->tokens[at - 1] == e->fork_token;
-    for (; SPECDEC__STREAMS && at < t->count; at++)
+    for (; SPECDEC__SEQUENCES && at < t->count; at++)
         if (t->tokens[at] == e->fork_token)
             t->fork_places[t->placed++] = at + 1;
 }

@@ -200,7 +200,7 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
 
-    return SPECDEC__STREAMS && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+    return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
 /* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
@@ -210,7 +210,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
     const specdec__engine *e = t->engine;
     const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     own[0] = logits[e->child_token];
     own[1] = logits[e->fork_token];
@@ -223,7 +223,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
 /* Puts that back: log-probabilities are those of the model. */
 static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
 {
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     logits[e->child_token] = own[0];
     logits[e->fork_token] = own[1];
@@ -422,7 +422,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__STREAMS && e->room.views > 1)
+        if (SPECDEC__SEQUENCES && e->room.views > 1)
             specdec__tune_breathe(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -466,7 +466,7 @@ static void specdec__engine_wrote(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_answered(t, now);
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
@@ -555,7 +555,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__STREAMS && t->forced_count)
+    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;

@@ -91,7 +91,7 @@ SPECDEC__FOR_SIZE
 /* How many places of forks a text has room for: one each token, before it slides and behind that. */
 static int specdec__stream_places(const specdec_config *c, int room)
 {
-    return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
+    return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
 /* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
