@@ -46093,6 +46093,7 @@ static void specdec__engine_resume(specdec *t)
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;
+    t->closed_at = 0;
 }
 
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
@@ -51510,7 +51511,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if (specdec__constrained_is(&t->constrained) && t->constrained.from != count) {
+    } else if (specdec__constrained_is(&t->constrained) && t->count > count) {
         specdec__engine_unstock(t); /* what an answer that begins here obeys begins here, too */
     }
     t->cancelled = 0;
