@@ -398,7 +398,7 @@ typedef struct specdec_config {
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
       "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
-      "by the model itself; repetition (auto)") \
+      "by the model itself; repetition; what a constraint leaves no choice about (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
