@@ -67,8 +67,6 @@ static PROGRAM_UNUSED int grammar_of(const grammar_flags *g, const specdec_const
 
     if (given > 1)
         return program_misused("--grammar, --grammar-text, --json-schema and --json: one at a time", "");
-    if (g->space && !g->schema && !g->json)
-        return program_misused("--json-space goes with --json-schema and --json", "");
     if (!given)
         return PROGRAM_OK;
     memset(&source, 0, sizeof source);
