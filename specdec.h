@@ -103,8 +103,8 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent attention recurrent step
-     >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
-         draft_layer draft_ngram draft_recall drafters tune
+     >>speculation/ heads sample tree verify ngram ngram_file retrieve constrained draft levels draft_model
+         draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -239,6 +239,7 @@ SPECDEC_DEF const char *specdec_version(void);
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
 typedef struct specdec specdec;             /* a sequence and its engine, in the caller's memory */
+typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: the first of these that is set. */
@@ -293,6 +294,11 @@ typedef struct specdec_sampling {
 #define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
+/* A constraint of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token % 32 of
+   mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is asked at every node of a
+   token tree, draft tokens then being the last of tokens. If no bit is left, the answer ends. */
+typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count, uint32_t *mask);
+
 /* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
    until other settings replace them. */
 typedef struct specdec_settings {
@@ -309,6 +315,13 @@ typedef struct specdec_settings {
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
+    const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
+                                               NULL: nothing. Where it is complete, the model may end the answer; where
+                                               nothing more can follow, the answer ends. Where only one continuation is
+                                               possible, its tokens are those of the model's tokenizer. Must stay valid
+                                               until other settings replace it */
+    specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
+    void *allow_data;                       /* its user_data */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -316,12 +329,14 @@ typedef struct specdec_settings {
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
    n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
-   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training;
+   SPECDEC_DRAFT_FORCED: what a constraint leaves no choice about. auto: only if config.constraints is set. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
     X(HEADS, heads, "heads") \
     X(TRIFORCE, recall, "triforce") \
-    X(NGRAM, ngram, "ngram")
+    X(NGRAM, ngram, "ngram") \
+    X(FORCED, forced, "forced")
 
 /* Their names, in the order of specdec_drafting. */
 #define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
@@ -411,6 +426,9 @@ typedef struct specdec_config {
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
+    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
+                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
+                                   if settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -457,7 +475,10 @@ typedef struct specdec_config {
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
-      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
+    X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
+    X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
     X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
@@ -479,6 +500,7 @@ typedef struct specdec_config {
       "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("constraints", constraints, SWITCH, 0, 1, NULL, "sequences may have constraints") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
     X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
@@ -815,7 +837,8 @@ typedef enum specdec_stop {
     SPECDEC_STOP_STRING,   /* by a stop string */
     SPECDEC_STOP_LIMIT,    /* max_tokens */
     SPECDEC_STOP_CONTEXT,  /* the context is full */
-    SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CANCELLED, /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CONSTRAINT /* the constraint is complete, and nothing more can follow */
 } specdec_stop;
 
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
@@ -1166,7 +1189,6 @@ SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree 
    that, and serves any number of texts and threads; it holds no pointers, so its specdec_constraint_bytes may be copied
    (8-byte aligned). Each text has a state of its own, which may be copied. Whatever is allowed can be brought to an
    end: there are no dead ends. A text nests at most 48 deep. */
-typedef struct specdec_constraint specdec_constraint;
 typedef struct specdec_constraint_state specdec_constraint_state;
 typedef struct specdec_token_trie specdec_token_trie;
 
@@ -1701,7 +1723,7 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #endif
 
 /* Whether there is more to draft with than a model. */
-#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS)
+#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
 /* Whether an engine may have several texts. */
 #ifdef SPECDEC_NO_SEQUENCES
@@ -32456,6 +32478,49 @@ static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c,
     return 1;
 }
 
+/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
+static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *constraint,
+                                                  const specdec_constraint_state *state, uint32_t mask[8])
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+
+    specdec__machine_begin(&m, constraint, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.items = items;
+    memset(mask, 0, 8 * sizeof *mask);
+    specdec__machine_next(&m, state->thread, state->threads, mask);
+}
+
+/* The one byte that may follow; -1: none may; 256: several may. */
+static int specdec__mask_only(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    uint32_t mask[8], i;
+    int found = -1;
+
+    specdec__mask_first(c, state, mask);
+    for (i = 0; i < 256; i++) {
+        const unsigned char byte = (unsigned char)i;
+
+        if (!(mask[i >> 5] >> (i & 31) & 1) || !specdec__vertex_allows(c, state, &byte, 1))
+            continue;
+        if (found >= 0)
+            return 256;
+        found = (int)i;
+    }
+    return found;
+}
+
+/* The byte that must follow, as the text is not whole and no other one may; -1: there is none. */
+static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    const int byte = specdec__mask_only(c, state);
+
+    return byte < 0 || byte > 255 || specdec__vertex_complete(c, state) ? -1 : byte;
+}
+
 /* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
 static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
@@ -40504,6 +40569,13 @@ SPECDEC__INLINE int specdec__sample_alters(const specdec_sampling *sampling)
     return sampling->bias_count > 0 || specdec__sample_penalises(sampling);
 }
 
+/* Is anything cut off before a token is drawn? A constraint then comes first. */
+SPECDEC__INLINE int specdec__sample_filters(const specdec_sampling *sampling)
+{
+    return sampling->temperature > 0.0f && (sampling->top_k > 0 || (sampling->top_p > 0.0f && sampling->top_p < 1.0f) ||
+                                            sampling->min_p > 0.0f);
+}
+
 SPECDEC__FOR_SIZE
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
 {
@@ -43077,6 +43149,439 @@ static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: states behind its tokens and
+ *     behind draft tokens, masks, tokens that are forced.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__FORCED_BYTES 64 /* that are tokenised together, at most */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
+#define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
+
+struct specdec__constrained;
+
+/* What all sequences of an engine use in turn. */
+typedef struct specdec__masker {
+    const specdec__vocab *vocab;
+    int vocab_size;            /* of rows of logits */
+    const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
+    unsigned char *trie_memory;
+    size_t trie_bytes;
+    uint32_t *mask;            /* (vocab_size bits) */
+    float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
+    specdec__mask_walk *walk;
+    void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
+    size_t scratch_bytes;
+    const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
+    int base, path_count;
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS): behind each */
+} specdec__masker;
+
+/* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
+   spares reading them again. */
+typedef struct specdec__constrained {
+    specdec__masker *masker;   /* NULL: the engine has no room for constraints */
+    const specdec_constraint *constraint; /* or NULL */
+    uint64_t hash;             /* of that */
+    specdec_allow allow;       /* or NULL */
+    void *allow_data;
+    const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
+    int end_count;
+    int from;                  /* the token at which the constraint begins */
+    int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
+    int length;                /* state[0] is behind so many tokens, */
+    int32_t last;              /* of which this is the last; -1: there is none */
+    specdec_constraint_state *state; /* (2) */
+} specdec__constrained;
+
+/* Is anything forbidden in this sequence? */
+SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
+{
+    return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+/* Takes what an engine needs for constraints. m is NULL where the arena only counts. */
+static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
+                                    specdec__arena *arena)
+{
+    specdec__arena counter = {NULL, 0, 0};
+    specdec__masker made;
+    specdec_token_trie trie;
+    size_t bytes = 0, at = 0;
+    uint32_t id;
+
+    memset(&made, 0, sizeof made);
+    made.vocab = vocab;
+    made.vocab_size = vocab_size;
+    SPECDEC__TAKE(&counter, specdec_token_trie, 1);
+    for (id = 0; id < vocab->count; id++)
+        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+    specdec__trie_layout(&trie, &counter, bytes, vocab->count);
+    made.trie_bytes = counter.used;
+    made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
+    made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
+    made.row = SPECDEC__TAKE(arena, float, vocab_size);
+    made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS);
+    made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
+    made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
+    if (m)
+        *m = made;
+}
+
+/* Makes the vocabulary's trie, unless it is there. */
+static void specdec__masker_begin(specdec__masker *m)
+{
+    specdec__arena arena;
+    specdec_token_trie *trie;
+
+    if (m->trie)
+        return;
+    arena.base = m->trie_memory;
+    arena.size = m->trie_bytes;
+    arena.used = 0;
+    trie = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
+    specdec__trie_make(trie, m->vocab, &arena);
+    m->trie = trie;
+}
+
+/* --- states ------------------------------------------------------------------------------------------------------- */
+
+/* Does a token end the answer? */
+static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < c->end_count; i++)
+        if (c->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(c->masker->vocab, token);
+}
+
+/* Whether the space before the plain token behind this one (-1: none) is not part of the text: SPM puts one before
+   texts. */
+static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
+{
+    const specdec__vocab *v = c->masker->vocab;
+
+    return !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix &&
+           (previous < 0 || (uint32_t)previous >= v->count ||
+            specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
+}
+
+/* The bytes that a token adds to the text behind `previous`; none: it is no text. */
+static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
+{
+    const specdec_token_trie *trie = c->masker->trie;
+    specdec__bytes bytes = {NULL, 0};
+
+    if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
+        return bytes;
+    bytes.data = trie->text + trie->at[token];
+    bytes.size = trie->at[token + 1] - trie->at[token];
+    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
+        const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
+
+        if (!specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
+            bytes.data++;
+            bytes.size--;
+        }
+    }
+    return bytes;
+}
+
+/* The state behind one more token; nothing may follow one that was not allowed. */
+static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
+                                         int32_t previous, int32_t token)
+{
+    const specdec__bytes bytes = specdec__constrained_bytes(c, previous, token);
+    size_t i;
+
+    if (specdec__constrained_is_end(c, token))
+        return;
+    for (i = 0; i < bytes.size; i++)
+        if (!specdec__vertex_advance(c->constraint, state, bytes.data[i]))
+            break;
+    if (i < bytes.size || !bytes.size)
+        state->threads = 0;
+}
+
+/* The token before number `at` of a text; -1: there is none. */
+SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
+
+/* The constraint begins behind the first `from` tokens. */
+static void specdec__constrained_begin(specdec__constrained *c, int from)
+{
+    c->from = from;
+    c->anchored = 0;
+    c->length = -1;
+    if (c->masker && c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* What was known behind more than the first count tokens is forgotten. */
+static void specdec__constrained_forget(specdec__constrained *c, int count)
+{
+    if (c->length > count)
+        c->length = -1;
+    if (c->masker && c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* state[0] becomes that behind the first count tokens of the sequence's own text. */
+static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
+{
+    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+        return;
+    if (c->length < c->from || c->length > count ||
+        (c->length > c->from && c->last != specdec__constrained_before(text, c->length))) {
+        if (c->anchored)
+            c->state[0] = c->state[1];
+        else
+            specdec__vertex_begin(c->constraint, &c->state[0]);
+        c->length = c->from;
+    }
+    for (; c->length < count; c->length++)
+        specdec__constrained_advance(c, &c->state[0], specdec__constrained_before(text, c->length), text[c->length]);
+    c->last = specdec__constrained_before(text, c->length);
+    if (c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* The state behind the first count tokens of a text, of which those that are not committed are draft tokens. */
+static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
+                                                                  int count)
+{
+    specdec__masker *m = c->masker;
+    int i = 0, at;
+
+    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
+        specdec__constrained_commit(c, text, count);
+    if (count == c->length)
+        return &c->state[0];
+    if (m->owner != c || m->base != c->length) {
+        m->owner = c;
+        m->base = c->length;
+        m->path_count = 0;
+    }
+    while (i < m->path_count && c->length + i < count && m->path[i] == text[c->length + i])
+        i++;
+    for (at = c->length + i; at < count; at++, i++) {
+        m->states[i] = i ? m->states[i - 1] : c->state[0];
+        specdec__constrained_advance(c, &m->states[i], specdec__constrained_before(text, at), text[at]);
+        m->path[i] = text[at];
+        m->path_count = i + 1;
+    }
+    return &m->states[count - c->length - 1];
+}
+
+/* Whether the text of the first count tokens is whole, and nothing can be added to it. */
+static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
+{
+    const specdec_constraint_state *state;
+
+    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+        return 0;
+    state = specdec__constrained_state(c, text, count);
+    return specdec__vertex_complete(c->constraint, state) && specdec__mask_only(c->constraint, state) < 0;
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------------- */
+
+/* Whether a token longer than the first `size` bytes may begin with these, which must follow; behind: the state behind
+   them. It may be taken for granted where only its first byte behind them may follow. */
+static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
+                                       const specdec_constraint_state *behind)
+{
+    const specdec__trie_tree *tree = &c->masker->trie->all;
+    uint32_t next[8], i = 1, end = tree->count;
+    size_t depth = 0;
+
+    while (i < end && depth < size) {
+        if ((tree->nodes[i].next_byte & 255) != bytes[depth]) {
+            i = tree->nodes[i].next_byte >> 8;
+            continue;
+        }
+        end = tree->nodes[i++].next_byte >> 8;
+        depth++;
+    }
+    if (depth < size || i >= end)
+        return 0;
+    specdec__mask_first(c->constraint, behind, next);
+    for (; i < end; i = tree->nodes[i].next_byte >> 8) {
+        const uint32_t byte = tree->nodes[i].next_byte & 255;
+
+        if (next[byte >> 5] >> (byte & 31) & 1)
+            return 1;
+    }
+    return 0;
+}
+
+/* The token that must follow: where the constraint leaves one continuation, the first token of that as the model's
+   tokenizer has it, unless a token that goes beyond it may come. -1: there is none. */
+static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
+{
+    const int32_t previous = specdec__constrained_before(text, count);
+    int32_t tokens[4 * SPECDEC__FORCED_BYTES + 5];
+    unsigned char bytes[SPECDEC__FORCED_BYTES];
+    specdec_constraint_state state;
+    specdec__bytes first;
+    size_t size = 0, n;
+    int byte;
+
+    if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
+        return -1;
+    byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
+    if (byte < 0)
+        return -1;
+    for (state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+         byte = specdec__mask_forced(c->constraint, &state)) {
+        specdec__vertex_advance(c->constraint, &state, (unsigned char)byte);
+        bytes[size++] = (unsigned char)byte;
+    }
+    if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
+                          specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
+                          SPECDEC__COUNT(tokens), &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
+        return -1;
+    first = specdec__constrained_bytes(c, previous, tokens[0]);
+    if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
+        tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
+        (first.size == size && specdec__constrained_longer(c, bytes, size, &state)))
+        return -1;
+    return tokens[0];
+}
+
+/* May a token follow in this state, by the constraint alone? */
+static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
+                                      int32_t previous, int32_t token)
+{
+    specdec__bytes bytes;
+
+    if (specdec__constrained_is_end(c, token))
+        return specdec__vertex_complete(c->constraint, state);
+    bytes = specdec__constrained_bytes(c, previous, token);
+    return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
+}
+
+/* The mask by the constraint. */
+static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
+{
+    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    const int32_t previous = specdec__constrained_before(text, count);
+    specdec__masker *m = c->masker;
+    uint32_t i;
+
+    specdec__mask_make(c->constraint, state, m->trie, m->mask, m->walk);
+    for (i = 0; (int)i < c->end_count; i++)
+        if (c->ends[i] >= 0 && (uint32_t)c->ends[i] < m->vocab->count) {
+            m->mask[c->ends[i] / 32] &= ~(1u << c->ends[i] % 32);
+            if (specdec__vertex_complete(c->constraint, state))
+                m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
+        }
+    for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
+        if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
+            m->mask[i / 32] &= ~(1u << i % 32);
+            if (specdec__constrained_takes(c, state, previous, (int32_t)i))
+                m->mask[i / 32] |= 1u << i % 32;
+        }
+}
+
+/* Is a token in the mask? */
+SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
+{
+    return m->mask[token / 32] >> token % 32 & 1;
+}
+
+/* Which tokens may follow: m->mask. Where the vocabulary has none, those that end a text. Returns the lowest. */
+static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
+{
+    specdec__masker *m = c->masker;
+    const int words = (specdec__max_int(m->vocab_size, (int)m->vocab->count) + 31) / 32;
+    const int tokens = specdec__min_int(m->vocab_size, (int)m->vocab->count);
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+    int i;
+
+    memset(m->mask, c->constraint ? 0 : 255, (size_t)words * sizeof *m->mask);
+    if (forced >= 0)
+        m->mask[forced / 32] |= 1u << forced % 32;
+    else if (c->constraint)
+        specdec__constrained_fill(c, text, count);
+    if (c->allow)
+        c->allow(c->allow_data, text, count, m->mask);
+    for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
+        m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
+    for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
+        if (specdec__masker_has(m, i))
+            return i;
+    for (i = 0; i < m->vocab->end_count; i++)
+        if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
+            m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
+    for (i = 0; i < tokens; i++)
+        if (specdec__masker_has(m, i))
+            return i;
+    m->mask[0] |= 1;
+    return 0;
+}
+
+/* A row of logits (vocab) of which only tokens that may follow are left. *lowest becomes the first of these. */
+static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
+                                             const int32_t *text, int count, int32_t *lowest)
+{
+    specdec__masker *m = c->masker;
+    const float none = specdec__float_from_bits(0xff800000u);
+    int i, k, some = 0;
+
+    *lowest = specdec__constrained_mask(c, text, count);
+    for (i = 0; i < vocab; i += 32) {
+        const uint32_t bits = m->mask[i / 32];
+        const int end = specdec__min_int(32, vocab - i);
+
+        for (k = 0; k < end; k++) {
+            m->row[i + k] = bits >> k & 1 ? logits[i + k] : none;
+            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST;
+        }
+    }
+    for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
+        if (specdec__masker_has(m, i))
+            m->row[i] = 0;
+    return m->row;
+}
+
+/* May a token follow the first count tokens of a text? */
+static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
+{
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+
+    if (forced >= 0)
+        return token == forced;
+    if (!c->allow)
+        return specdec__constrained_takes(c, specdec__constrained_state(c, text, count),
+                                          specdec__constrained_before(text, count), token);
+    specdec__constrained_mask(c, text, count);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
+}
+
+/* Keeps those of found candidates that may follow, at most k. Returns how many. */
+static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
+                                     specdec_candidate *candidates)
+{
+    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    int i, kept = 0;
+
+    for (i = 0; i < found && kept < k; i++)
+        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
+            specdec__constrained_takes(c, state, specdec__constrained_before(text, count), candidates[i].token))
+            candidates[kept++] = candidates[i];
+    return kept;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
  *     several propose is merged into one tree.
  * ================================================================================================================== */
@@ -43098,6 +43603,7 @@ typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
+    specdec__constrained *constrained; /* what may follow; NULL: anything */
 } specdec__chooser;
 
 /* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
@@ -43106,6 +43612,7 @@ typedef struct specdec__proposal {
     int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
     int count;            /* the root is text[count - 1] */
     const specdec_sampling *sampling; /* of the text */
+    specdec__constrained *constrained; /* the same; NULL: anything may follow */
     const specdec__view *view;        /* of the text, in the target's cache; NULL while the engine is made */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
@@ -43253,6 +43760,7 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->text = text;
     p->count = count;
     p->sampling = sampling;
+    p->constrained = NULL;
     p->rule = rule;
     p->kept[0] = 0;
     p->kept_count = 1;
@@ -43403,20 +43911,78 @@ typedef struct specdec__levels {
                           int from, int count, specdec_error *error);
 } specdec__levels;
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
-   first is what plain decoding writes. */
-static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
-                           int recent_count,
-                           int k, specdec_candidate *best)
+/* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
+static specdec_result specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
+                                           int vocab, const int32_t *text, int count)
+{
+    const int limited = specdec__constrained_is(chooser->constrained);
+    specdec_result result;
+    int32_t lowest = 0;
+
+    if (limited)
+        logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
+    result = specdec__row_init(row, chooser->kernels, chooser->sampling, chooser->items, logits, vocab, text, count);
+    if (limited && !result && !(row->temperature > 0) && row->candidates.count == 1 &&
+        !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
+        row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
+    return result;
+}
+
+/* The k best tokens at a position by logits (vocab), best first. */
+static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
+                               int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
     if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
-    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
+    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, text, count))
         return 0;
-    return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);
+    return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
+}
+
+/* The same, of those that may follow: where all tokens are candidates, the best ones are asked about one by one; else,
+   or where too few of these may follow, the mask comes first, as filters choose among what it leaves. */
+static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
+                                   const int32_t *text, int count, int k, specdec_candidate *best)
+{
+    specdec__constrained *c = chooser->constrained;
+    const specdec_sampling *s = chooser->sampling;
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_ASKED;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_ASKED];
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+    specdec__row row;
+    int found, i;
+
+    if (forced >= 0 && forced < vocab) {
+        best[0].token = forced;
+        best[0].logit = 0;
+        return 1;
+    }
+    if (!c->allow && !specdec__sample_filters(s)) {
+        found = specdec__choose_any(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__constrained_keep(c, text, count, found, k, candidates);
+        memcpy(best, candidates, (size_t)found * sizeof *best);
+        if (found == k)
+            return found;
+    }
+    if (specdec__chooser_row(chooser, &row, logits, vocab, text, count))
+        return 0;
+    found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
+    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
+        continue;
+    return specdec__min_int(found, i);
+}
+
+/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
+   first is what plain decoding writes. */
+static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
+                           int recent_count, int k, specdec_candidate *best)
+{
+    return specdec__constrained_is(chooser->constrained)
+               ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
@@ -43467,7 +44033,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     specdec__row row;
     int i, found, drawn = 0;
 
-    if (specdec__row_init(&row, m->chooser.kernels, s, m->chooser.items, logits, m->vocab, p->text, length))
+    if (specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length))
         return 0;
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA) {
@@ -43487,7 +44053,10 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
                                     int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
+    int32_t lowest;
 
+    if (specdec__constrained_is(p->constrained))
+        logits = specdec__constrained_row(p->constrained, logits, m->vocab, p->text, length, &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
         return 0;
@@ -43575,6 +44144,7 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
 
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
+    m->chooser.constrained = p->constrained;
     return m->begin(d, p, error);
 }
 
@@ -44378,15 +44948,42 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* Leaves out of a tree that was proposed what a constraint forbids, and what lies behind that. */
+static void specdec__draft_ngram_obey(specdec__proposal *p)
+{
+    int32_t now[SPECDEC__MAX_TREE];
+    int i, n = 1;
+
+    now[0] = p->depth[0] = 0;
+    for (i = 1; i < p->tree.n; i++) {
+        const int parent = now[p->tree.parents[i]];
+
+        now[i] = -1;
+        if (parent < 0 || !specdec__constrained_allows(p->constrained, p->text, specdec__draft_path(p, parent),
+                                                       p->tokens[i]))
+            continue;
+        specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
+        p->tokens[n] = p->tokens[i];
+        p->probability[n] = p->probability[i];
+        p->depth[n] = p->depth[parent] + 1;
+        now[i] = n++;
+    }
+    p->tree.n = n;
+}
+
 /* The likeliest continuations of the text by what it and the others hold already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec_result result;
 
     specdec__ngram_extend(index, reader, p->text, p->count);
-    return specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
-                                  SPECDEC__NGRAM_LEAST, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
+                                    SPECDEC__NGRAM_LEAST, error);
+    if (!result && specdec__constrained_is(p->constrained))
+        specdec__draft_ngram_obey(p);
+    return result;
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -44458,6 +45055,38 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/draft_forced: forced tokens of a constraint as a drafter.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The tokens behind the text about which the constraint leaves no choice: a chain that is certain. */
+static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    int length = p->count;
+    int32_t token;
+
+    (void)d;
+    (void)error;
+    p->tree.n = 1;
+    while (specdec__constrained_is(p->constrained) && p->tree.n < p->most && p->tree.n < p->levels &&
+           (token = specdec__constrained_forced(p->constrained, p->text, length)) >= 0) {
+        const int node = p->tree.n++;
+
+        specdec__tree_put(&p->tree, node, node - 1, 1);
+        p->tokens[node] = p->text[length++] = token;
+        p->probability[node] = 1;
+    }
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_forced_kind = {
+    0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
  *
  *
@@ -44508,6 +45137,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->most = m->nodes;
     q->stays = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
+    q->constrained = p->constrained;
     if (m->inner.kind->cost)
         specdec__draft_recall_tree(&q->tree, m->nodes);
     specdec_tree_depth(&q->tree, q->depth);
@@ -44558,6 +45188,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
+    m->levels.chooser.constrained = p->constrained;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
@@ -44692,6 +45323,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
+#define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
@@ -44750,6 +45382,7 @@ typedef struct specdec__tune_mean {
 typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
     int ranks;                  /* children of a node, at most, that it may propose */
+    int certain;                /* what it proposes is always accepted */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
@@ -44979,7 +45612,7 @@ static double specdec__tune_path(const specdec__tune_drafter *t, float probabili
 {
     const int bin = specdec__tune_bin(probability);
 
-    return t->came[bin] / t->predicted[bin];
+    return t->certain ? 1 : t->came[bin] / t->predicted[bin];
 }
 
 /* The same for count nodes of the predicted probabilities by a drafter that chose them. */
@@ -45231,7 +45864,7 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
     const double once = specdec__tune_plain(tune);
     double *credit = &tune->drafters[drafter].credit;
 
-    if (*credit >= 0)
+    if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
     *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * once * (rate / plan->plain - 1);
     return 1;
@@ -45240,7 +45873,7 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
 /* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
 static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_NAP;
 }
 
 /* The tree of at most so many levels that pays best with a drafter, and the rate it promises; of one that proposes one
@@ -45323,6 +45956,8 @@ struct specdec {
         int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
     } before;
     int finished;                /* the answer has ended */
+    int closed_at;               /* so many tokens hold an answer that is complete, behind which nothing may follow; 0:
+                                    there is none */
     int cancelled;               /* the last call was */
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
@@ -45354,6 +45989,7 @@ struct specdec {
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
     int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
     int end_count;
+    specdec__constrained constrained; /* what the answer obeys */
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -45385,6 +46021,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
     specdec__merged merged;
+    specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
     unsigned char *stop_bytes, *token_text, *piece, *parts;
@@ -45404,6 +46041,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
     logprobs = SPECDEC__TAKE(arena, float, noted);
     best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    states = SPECDEC__TAKE(arena, specdec_constraint_state, c->constraints ? 2 : 0);
     if (!t)
         return;
     t->model = model;
@@ -45422,6 +46060,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
+    t->constrained.state = states;
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -45475,6 +46114,60 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
+/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
+                                                       specdec_error *error)
+{
+    if (!settings->constraint && !settings->allow)
+        return SPECDEC_OK;
+    if (!SPECDEC__CONSTRAINTS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
+    if (settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint is no constraint");
+    if (!room)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a constraint, though config.constraints is 0");
+    return SPECDEC_OK;
+}
+
+/* The hash of what an answer is to obey; 0: nothing. */
+SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec_settings *settings)
+{
+    return SPECDEC__CONSTRAINTS && settings->constraint ? settings->constraint->hash | 1 : 0;
+}
+
+/* Is it what answers of a text obey already? */
+static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
+{
+    return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
+           specdec__stream_hash(settings) == t->constrained.hash;
+}
+
+/* What the tokens of a text are limited by; NULL: nothing. */
+static specdec__constrained *specdec__stream_constrained(specdec *t)
+{
+    return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
+}
+
+/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
+static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
+{
+    specdec__constrained *c = &t->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    if (!specdec__stream_obeys(t, settings)) {
+        specdec__constrained_begin(c, t->handed_out);
+        t->closed_at = 0;
+    }
+    c->constraint = settings->constraint;
+    c->hash = specdec__stream_hash(settings);
+    c->allow = settings->allow;
+    c->allow_data = settings->allow_data;
+    c->ends = t->ends;
+    if (c->constraint)
+        specdec__masker_begin(c->masker);
+}
+
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
 static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
@@ -45502,6 +46195,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
 {
     int i;
 
+    specdec__stream_obey(t, settings);
     t->settings = *settings;
     specdec__stream_keep(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
@@ -45509,6 +46203,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
         t->ends[t->end_count++] = settings->end_tokens[i];
     for (i = 0; i < stop->count; i++)
         t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+    t->constrained.end_count = t->end_count;
 }
 
 /* Does this token end an answer? */
@@ -45547,6 +46242,8 @@ static void specdec__stream_answer(specdec *t)
     t->answer_from = t->handed_out;
     t->slid = 0;
     t->finished = 0;
+    t->closed_at = 0;
+    specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
@@ -45564,6 +46261,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
         return SPECDEC_STOP_STRING;
     if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
+    if (t->closed_at && count >= t->closed_at)
+        return SPECDEC_STOP_CONSTRAINT;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
@@ -45866,6 +46565,7 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
+    specdec__masker *masker;     /* NULL: no sequence may have a constraint */
     specdec__chat chat;
     size_t memory_bytes;
     int busy;                    /* a call is under way */
@@ -46024,6 +46724,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
+    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -46130,6 +46831,15 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
+/* What constraints need, if there may be any. */
+static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
+{
+    if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
+        return;
+    e->masker = SPECDEC__TAKE(arena, specdec__masker, 1);
+    specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
+}
+
 /* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
    at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
@@ -46161,6 +46871,7 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
         if (!e->sequences)
             continue;
         e->sequences[i].engine = e;
+        e->sequences[i].constrained.masker = e->masker;
         e->sequences[i].at = i;
     }
 }
@@ -46252,8 +46963,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune)
+    if (e->tune) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+    }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (d->taps.count)
         e->target.taps[1] = d->taps;
@@ -46284,8 +46997,8 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
         if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
-            break; /* rules of rejection want the children of a node from one distribution */
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
+            continue; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
@@ -46369,6 +47082,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     e->chooser.kernels = e->kernels;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
+    specdec__engine_masker(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);
@@ -46522,6 +47236,8 @@ static void specdec__engine_forget(specdec *t, int count)
     int i;
 
     specdec__ahead_forget(t, count);
+    specdec__constrained_forget(&t->constrained, count);
+    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -46754,6 +47470,20 @@ static specdec *specdec__engine_add_text(specdec *t)
     return NULL;
 }
 
+/* A copy of a text stands in its constraint where that stands. */
+static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
+{
+    const specdec__constrained *c = &of->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.anchored = c->anchored;
+    t->constrained.length = c->length;
+    t->constrained.last = c->last;
+    memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
+}
+
 /* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
 static specdec *specdec__engine_fork(specdec *of)
 {
@@ -46771,6 +47501,8 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -47274,12 +48006,33 @@ static void specdec__engine_stow(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
+/* Notes where a text stands in its constraint: what has slid out of it still counts. */
+static void specdec__engine_anchor(specdec *t)
+{
+    specdec__constrained *c = &t->constrained;
+
+    if (!specdec__constrained_is(c) || !c->constraint)
+        return;
+    specdec__constrained_commit(c, t->tokens, t->count);
+    c->state[1] = c->state[0];
+}
+
+/* A text that has slid, or slid back, goes on from there. */
+static void specdec__engine_resume(specdec *t)
+{
+    if (!specdec__constrained_is(&t->constrained))
+        return;
+    specdec__constrained_begin(&t->constrained, t->count);
+    t->constrained.anchored = 1;
+}
+
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
    these tokens. */
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
+    specdec__engine_anchor(t);
     specdec__engine_forget(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
@@ -47288,6 +48041,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     specdec__stream_turn(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
+    specdec__engine_resume(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
@@ -47317,6 +48071,7 @@ static void specdec__engine_unslide(specdec *t)
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_stow(t, 1);
+    specdec__engine_resume(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }
@@ -47929,7 +48684,8 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
 static int specdec__ahead_applies(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->writes && !e->members[0]->lead &&
-           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED;
+           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
+           !specdec__constrained_is(&e->members[0]->constrained);
 }
 
 /* Whether it is the engine's choice, in this step, if somebody drafts meanwhile. */
@@ -48114,9 +48870,12 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
     specdec_result result = SPECDEC_OK;
     int i;
 
-    for (i = 0; i < e->drafter_count; i++)
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                              specdec__engine_rule(e, t));
+        e->drafters[i].proposals[t->at].constrained = specdec__stream_constrained(t);
+    }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
@@ -48359,28 +49118,31 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p;
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const int candidate = count ? specdec__draft_candidate(p, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
+                                         specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, e->kernels, &t->settings.sampling, e->chooser.items, logits, vocab, t->tokens, t->count);
+    e->chooser.sampling = &t->settings.sampling;
+    e->chooser.constrained = specdec__stream_constrained(t);
+    specdec__chooser_row(&e->chooser, &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
     choice.draft = NULL;
-    if (count && e->rule != SPECDEC_RULE_TOP_K) {
-        p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
-        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
-    }
+    if (drawn && e->rule != SPECDEC_RULE_TOP_K)
+        choice.draft = p->distributions + (size_t)candidate * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
 /* Notes what the row that the next token comes from says about it. */
@@ -48416,6 +49178,11 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     if (t->logprobs)
         specdec__engine_record(t, logits, token);
     t->tokens[t->count++] = token;
+    if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
+        return;
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 /* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
@@ -48484,6 +49251,7 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
 
     best.token = 0;
     e->chooser.sampling = &t->settings.sampling;
+    e->chooser.constrained = specdec__stream_constrained(t);
     specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
@@ -48497,7 +49265,7 @@ static int specdec__engine_stops(specdec *t)
 
     if (why == SPECDEC_STOP_NONE)
         return specdec__engine_forks(t);
-    return why == SPECDEC_STOP_END || e->fork_token >= 0 || e->config.hooks.fork;
+    return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
@@ -51926,6 +52694,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     specdec__stop_scan stop;
     specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
+    result = result ? result : specdec__stream_check_constraint(&c->settings, 1, error);
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
@@ -52256,9 +53025,11 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
@@ -53833,22 +54604,6 @@ int specdec_constraint_complete(const specdec_constraint *constraint, const spec
     return constraint && state && specdec__vertex_complete(constraint, state);
 }
 
-/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
-static SPECDEC__NOINLINE void specdec__constraint_first(const specdec_constraint *constraint,
-                                                        const specdec_constraint_state *state, uint32_t mask[8])
-{
-    specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
-
-    specdec__machine_begin(&m, constraint, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.items = items;
-    memset(mask, 0, 8 * sizeof *mask);
-    specdec__machine_next(&m, state->thread, state->threads, mask);
-}
-
 int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
                             uint32_t mask[8])
 {
@@ -53857,7 +54612,7 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
     if (!constraint || !state || !mask)
         return 0;
-    specdec__constraint_first(constraint, state, mask);
+    specdec__mask_first(constraint, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
@@ -53875,18 +54630,15 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
                                  void *bytes, size_t room)
 {
     specdec_constraint_state copy;
-    uint32_t mask[8], i;
     size_t count = 0;
+    int byte;
 
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && !specdec__vertex_complete(constraint, &copy) &&
-           specdec_constraint_next(constraint, &copy, mask) == 1) {
-        for (i = 0; !(mask[i >> 5] >> (i & 31) & 1); i++)
-            ;
-        specdec__vertex_advance(constraint, &copy, (unsigned char)i);
-        ((unsigned char *)bytes)[count++] = (unsigned char)i;
+    while (count < room && (byte = specdec__mask_forced(constraint, &copy)) >= 0) {
+        specdec__vertex_advance(constraint, &copy, (unsigned char)byte);
+        ((unsigned char *)bytes)[count++] = (unsigned char)byte;
     }
     return count;
 }
@@ -54380,7 +55132,7 @@ SPECDEC__FOR_SPEED
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"
- *   4        version: 2
+ *   4        version: 3
  *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
  *   8        the model: a fingerprint
  *   4 each   the fields below
@@ -54435,7 +55187,10 @@ SPECDEC__FOR_SPEED
     X(PENALTY, 0xffffffffu) \
     X(WINDOW, 0x80000000u)    /* one more than repetition_window */ \
     X(SEED_LOW, 0xffffffffu) \
-    X(SEED_HIGH, 0xffffffffu)
+    X(SEED_HIGH, 0xffffffffu) \
+    X(CONSTRAINT_LOW, 0xffffffffu) /* what the answer obeys, by its hash; 0: nothing */ \
+    X(CONSTRAINT_HIGH, 0xffffffffu) \
+    X(CONSTRAINED_FROM, 1u << 24) /* from this token on */
 
 enum {
 #define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
@@ -54617,6 +55372,9 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
     field[SPECDEC__SAVE_FINISHED] = (uint32_t)t->finished;
+    field[SPECDEC__SAVE_CONSTRAINT_LOW] = (uint32_t)t->constrained.hash;
+    field[SPECDEC__SAVE_CONSTRAINT_HIGH] = (uint32_t)(t->constrained.hash >> 32);
+    field[SPECDEC__SAVE_CONSTRAINED_FROM] = (uint32_t)(t->constrained.hash ? t->constrained.from : 0);
     field[SPECDEC__SAVE_DROP_SPACE] = t->stream.drop_space != 0;
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
@@ -54640,7 +55398,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     int i;
 
     memcpy(data, "SPECTEXT", 8);
-    specdec__store_u32(data + 8, 2);
+    specdec__store_u32(data + 8, 3);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
     file.at = data + SPECDEC__SAVE_HEAD;
@@ -54686,6 +55444,9 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
+    if (specdec__constrained_is(&t->constrained) && t->constrained.anchored)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
+                             "of its context");
     specdec__save_describe(t, &saved, held);
     *bytes = specdec__save_size(&saved, &t->engine->target.kv);
     if (!data)
@@ -54701,12 +55462,12 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
-    const uint32_t version = size < 12 ? 2 : specdec__load_u32(data + 8);
+    const uint32_t version = size < 12 ? 3 : specdec__load_u32(data + 8);
 
     if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
-    if (version != 2)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (2 is read)",
+    if (version != 3)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (3 is read)",
                              version);
     if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
@@ -54746,6 +55507,12 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
+/* The hash of a saved text's constraint; 0: there is none. */
+static uint64_t specdec__load_hash(const uint32_t *field)
+{
+    return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
+}
+
 /* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
    a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
@@ -54757,6 +55524,12 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__load_hash(field) != t->constrained.hash)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
+                             ? "the saved text has a constraint, this one has none"
+                             : "the saved text has another constraint than this one, or none");
+    if (field[SPECDEC__SAVE_CONSTRAINED_FROM] > field[SPECDEC__SAVE_COUNT])
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     if (specdec__stream_check_slide(t->model, settings, t->context, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
                              "slides, the context has %d", settings->slide, t->context);
@@ -54838,6 +55611,11 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
+    specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
+    if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
+        !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
+        specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)

@@ -127,6 +127,7 @@ SPECDEC_DEF const char *specdec_version(void);
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
 typedef struct specdec specdec;             /* a sequence and its engine, in the caller's memory */
+typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: the first of these that is set. */
@@ -181,6 +182,11 @@ typedef struct specdec_sampling {
 #define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
+/* A constraint of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token % 32 of
+   mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is asked at every node of a
+   token tree, draft tokens then being the last of tokens. If no bit is left, the answer ends. */
+typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count, uint32_t *mask);
+
 /* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
    until other settings replace them. */
 typedef struct specdec_settings {
@@ -197,6 +203,13 @@ typedef struct specdec_settings {
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
+    const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
+                                               NULL: nothing. Where it is complete, the model may end the answer; where
+                                               nothing more can follow, the answer ends. Where only one continuation is
+                                               possible, its tokens are those of the model's tokenizer. Must stay valid
+                                               until other settings replace it */
+    specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
+    void *allow_data;                       /* its user_data */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -204,12 +217,14 @@ typedef struct specdec_settings {
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
    n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
-   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training;
+   SPECDEC_DRAFT_FORCED: what a constraint leaves no choice about. auto: only if config.constraints is set. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
     X(HEADS, heads, "heads") \
     X(TRIFORCE, recall, "triforce") \
-    X(NGRAM, ngram, "ngram")
+    X(NGRAM, ngram, "ngram") \
+    X(FORCED, forced, "forced")
 
 /* Their names, in the order of specdec_drafting. */
 #define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
@@ -299,6 +314,9 @@ typedef struct specdec_config {
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
+    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
+                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
+                                   if settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -345,7 +363,10 @@ typedef struct specdec_config {
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
-      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
+    X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
+    X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
     X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
@@ -367,6 +388,7 @@ typedef struct specdec_config {
       "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("constraints", constraints, SWITCH, 0, 1, NULL, "sequences may have constraints") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
     X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
@@ -703,7 +725,8 @@ typedef enum specdec_stop {
     SPECDEC_STOP_STRING,   /* by a stop string */
     SPECDEC_STOP_LIMIT,    /* max_tokens */
     SPECDEC_STOP_CONTEXT,  /* the context is full */
-    SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CANCELLED, /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CONSTRAINT /* the constraint is complete, and nothing more can follow */
 } specdec_stop;
 
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
@@ -1054,7 +1077,6 @@ SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree 
    that, and serves any number of texts and threads; it holds no pointers, so its specdec_constraint_bytes may be copied
    (8-byte aligned). Each text has a state of its own, which may be copied. Whatever is allowed can be brought to an
    end: there are no dead ends. A text nests at most 48 deep. */
-typedef struct specdec_constraint specdec_constraint;
 typedef struct specdec_constraint_state specdec_constraint_state;
 typedef struct specdec_token_trie specdec_token_trie;
 

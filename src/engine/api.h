@@ -110,6 +110,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     specdec__stop_scan stop;
     specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
+    result = result ? result : specdec__stream_check_constraint(&c->settings, 1, error);
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
@@ -440,9 +441,11 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */

@@ -12,6 +12,7 @@
 #include "../forward/step.h"
 #include "../speculation/sample.h"
 #include "../speculation/tree.h"
+#include "../speculation/constrained.h"
 #include "../speculation/verify.h"
 #include "../speculation/draft.h"
 #include "../speculation/levels.h"
@@ -127,28 +128,31 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p;
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const int candidate = count ? specdec__draft_candidate(p, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
+                                         specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, e->kernels, &t->settings.sampling, e->chooser.items, logits, vocab, t->tokens, t->count);
+    e->chooser.sampling = &t->settings.sampling;
+    e->chooser.constrained = specdec__stream_constrained(t);
+    specdec__chooser_row(&e->chooser, &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
     choice.draft = NULL;
-    if (count && e->rule != SPECDEC_RULE_TOP_K) {
-        p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
-        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
-    }
+    if (drawn && e->rule != SPECDEC_RULE_TOP_K)
+        choice.draft = p->distributions + (size_t)candidate * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
 /* Notes what the row that the next token comes from says about it. */
@@ -184,6 +188,11 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     if (t->logprobs)
         specdec__engine_record(t, logits, token);
     t->tokens[t->count++] = token;
+    if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
+        return;
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 /* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
@@ -252,6 +261,7 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
 
     best.token = 0;
     e->chooser.sampling = &t->settings.sampling;
+    e->chooser.constrained = specdec__stream_constrained(t);
     specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
@@ -265,7 +275,7 @@ static int specdec__engine_stops(specdec *t)
 
     if (why == SPECDEC_STOP_NONE)
         return specdec__engine_forks(t);
-    return why == SPECDEC_STOP_END || e->fork_token >= 0 || e->config.hooks.fork;
+    return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */

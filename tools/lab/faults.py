@@ -88,7 +88,10 @@ def main():
     caught = 0
     with tempfile.TemporaryDirectory() as root:
         root = os.path.join(root, "tree")
-        shutil.copytree(tree, root, ignore=shutil.ignore_patterns(".git", "build", "models"))
+        for name in subprocess.run(["git", "ls-files"], cwd=tree, capture_output=True, text=True, check=True).stdout.split("\n"):
+            if os.path.isfile(os.path.join(tree, name)):
+                os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+                shutil.copy(os.path.join(tree, name), os.path.join(root, name))
         for number in numbers:
             part, _, bad, first = FAULTS[number]
             path = os.path.join(root, "src", part + ".h")
