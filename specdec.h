@@ -102,7 +102,7 @@
          conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
-     >>forward/ context multiply rows latent attention recurrent step
+     >>forward/ context multiply rows latent streams attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve constrained draft levels draft_model
          draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
@@ -33026,6 +33026,7 @@ enum {
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
+    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
@@ -33044,6 +33045,8 @@ enum {
     SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
                                                                                                   SPECDEC__BOTH */
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
+    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
+    SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -33080,6 +33083,8 @@ typedef struct specdec__layer {
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
     float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
+    float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
+                                              by; 0: by themselves */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -33136,6 +33141,9 @@ enum {
     SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
                                 not 0: see specdec__inputs */
     SPECDEC__LATENT,         /* its attention is latent: see specdec__latent */
+    SPECDEC__ALTUP,          /* how many residual streams it has, if the file does not say: see specdec__streams */
+    SPECDEC__LAUREL,         /* rank of the product of matrices beside attention: see specdec__streams */
+    SPECDEC__SPARSE,         /* in so many first layers gates are sparse, if the file does not say: see sparsity */
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
@@ -33204,6 +33212,12 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
                 {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
+    {"gemma3n", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5}, {SPECDEC__OTHERS, 15},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
+                 {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4}, {SPECDEC__LAUREL, 64},
+                 {SPECDEC__SPARSE, 10}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_ALSO, SPECDEC__SHARPENED}, {SPECDEC__ROPE_BASE, 10000},
                    {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
@@ -33282,6 +33296,11 @@ static const specdec__architecture specdec__architectures[] = {
                     {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
                     {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
                     {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
+    {"nemotron_h_moe", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
+                        {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                        {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+                        {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
+                        {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -33350,6 +33369,20 @@ typedef struct specdec__inputs {
     const float *norm;      /* (width) */
 } specdec__inputs;
 
+#define SPECDEC__MOST_STREAMS 4
+
+/* Several residual streams, of which a layer works on the first, x (AltUp: Baykal et al. 2023, arXiv 2301.13310), in
+   Gemma 3n. The others begin as matrices times x, of its length. A layer predicts streams as sums of all, by weights
+   that are the layer's matrix times tanh(router norm(x) / embedding); afterwards all grow by what it adds to x, each by
+   a factor that is made likewise of the new x. Behind the last layer their mean is taken, once matrices have been
+   applied to the others, of the length of x again. What layers make of their inputs is added to the others only.
+       Beside attention is a product of two matrices (LAuReL: Menghani et al. 2024, arXiv 2411.07501): with h, what
+   attention reads, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
+typedef struct specdec__streams {
+    int count;                                            /* 0: there is but x */
+    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding): of the beginning, of the end */
+} specdec__streams;
+
 /* Sizes of latent attention: see >>forward/latent. Shapes of layers are as the cache sees them: one kv head, whose keys
    are what rotates and a latent row, and whose values are the latter. */
 typedef struct specdec__latent {
@@ -33399,6 +33432,7 @@ typedef struct specdec_model {
     const float *output_norm;
     specdec__reads reads;
     specdec__inputs inputs;
+    specdec__streams streams;
     specdec__latent latent_attention;
     float query_factor;       /* of all query scales */
     int sharing;              /* layers at the end that read the keys of others */
@@ -33429,6 +33463,8 @@ enum {
     SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
     SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
     SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
+    SPECDEC__DIM_LAUREL,
     SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
     SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
@@ -33463,6 +33499,9 @@ static const struct {
     {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
     {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
     {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
+    {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
+    {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
+    {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
     {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
     {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
@@ -33533,6 +33572,11 @@ static const struct {
     {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__ALWAYS, 0},
     {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__ALWAYS, 0},
+    {"altup_router_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
+    {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
+    {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
@@ -33542,6 +33586,7 @@ static const struct {
 
 /* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
+    {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
@@ -33985,6 +34030,11 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (m->trait[SPECDEC__LAYER_INPUTS])
         m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+    if (m->trait[SPECDEC__ALTUP]) {
+        m->streams.count = specdec__model_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+                                                m->trait[SPECDEC__ALTUP]);
+        specdec__model_count(&r, ".altup.active_idx", 0, 0, 0);
+    }
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
@@ -34022,6 +34072,31 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     for (i = 0; i < 2; i++)
         shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
     shape[1] += shape[2];
+    return SPECDEC_OK;
+}
+
+/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
+   it is no more than -100 (minus infinity). */
+static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
+                                              specdec_error *error)
+{
+    const int blocks = m->all + m->nextn;
+    specdec__gguf_value v;
+    char key[96];
+
+    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
+    if (!specdec__gguf_find(&m->gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.type != SPECDEC_GGUF_F32)
+        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+    if (v.is_array && v.count != (uint64_t)blocks)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
+                             (unsigned long long)v.count, blocks);
+    *sparsity = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+    if (!(*sparsity <= 100))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+    *sparsity = *sparsity > -100 ? *sparsity : 0;
     return SPECDEC_OK;
 }
 
@@ -34069,7 +34144,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
     if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
-        return !s->kv_heads && (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || !s->feed_forward);
+        return !s->kv_heads &&
+               (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || (!s->feed_forward && !s->experts));
     if (!list->items)
         return (index + 1) % m->interval != 0;
     specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
@@ -34186,7 +34262,10 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 &&
+                        specdec__model_listed(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+                    ? m->experts
+                    : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
     s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
@@ -34786,6 +34865,16 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
+/* The dimensions of what a layer has for so many streams; of none: all are 0. */
+static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
+{
+    size[SPECDEC__DIM_STREAMS] = streams;
+    size[SPECDEC__DIM_CORRECTIONS] = streams * streams;
+    size[SPECDEC__DIM_PREDICTIONS] = streams * streams * streams;
+    size[SPECDEC__DIM_STREAM_NORMS] = streams ? embedding : 0;
+    size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
+}
+
 /* The dimensions of a layer whose attention is latent, where they differ from those of others. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
@@ -34828,6 +34917,7 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_INPUT] = m->inputs.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
+    specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
@@ -34891,6 +34981,9 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__SPARSE] &&
+        (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
+        return result;
     if (m->trait[SPECDEC__PARALLEL])
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
@@ -35178,6 +35271,30 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
+/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
+{
+    static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
+    const int others = m->streams.count - 1;
+    specdec_result result = SPECDEC_OK;
+    specdec__matrix all;
+    int i, k, found;
+
+    for (k = 0; k < 2 && others > 0 && !result; k++) {
+        memset(&all, 0, sizeof all);
+        result = specdec__model_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found, error);
+        if (!result && all.scales)
+            result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has scales of its own", names[k]);
+        all.rows = m->embedding;
+        for (i = 0; i < others && !result; i++) {
+            m->streams.matrix[k][i] = all;
+            m->streams.matrix[k][i].file += (size_t)i * (size_t)all.rows * all.row_bytes;
+            specdec__model_count_weights(m, &all);
+        }
+    }
+    return result;
+}
+
 /* The weights of norms that have none. */
 static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
 {
@@ -35280,6 +35397,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         "cls.output.weight" /* of rerankers; a text needs none */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
+    static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
@@ -35287,6 +35405,8 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         known |= specdec__bytes_are(name, whole[i]);
     for (i = 0; i < 3; i++)
         known |= m->inputs.width && specdec__bytes_are(name, inputs[i]);
+    for (i = 0; i < 2; i++)
+        known |= m->streams.count && specdec__bytes_are(name, streams[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
     for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
@@ -35348,6 +35468,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
@@ -35467,22 +35588,25 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, that of what is read, and that of embeddings for
-   layers. Layers, and parts of a model, lack some of them: these have no rows here. */
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
+
+/* Every matrix of a step, by number: those of layers, of streams, that of what is read, that of embeddings for layers,
+   and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
+    const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
 
-    return i < in_layers        ? &m->layer[i / each].matrix[i % each]
-           : i == in_layers     ? &m->reads.matrix
-           : i == in_layers + 1 ? &m->inputs.matrix
-                                : &m->output;
+    return i < in_layers ? &m->layer[i / each].matrix[i % each]
+           : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
+           : rest == 0   ? &m->reads.matrix
+           : rest == 1   ? &m->inputs.matrix
+                         : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + 2 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 2 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -37306,6 +37430,9 @@ typedef struct specdec__context {
     float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
                                   same x; NULL: it does not */
     float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
+    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
+    float *predicted;          /* (most, e): x as the layer at work has predicted it */
+    float *stream_router;      /* (most, 16): what the layer's router of streams says */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -37467,6 +37594,14 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     }
 }
 
+/* What residual streams beside x need. */
+static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
+{
+    c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
+    c->predicted = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    c->stream_router = SPECDEC__TAKE(arena, float, n * 16);
+}
+
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
@@ -37496,8 +37631,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     inner = n * (size_t)ff;
     if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
-    if (inner < n * (size_t)specdec__forward_stride(m->inputs.width))
-        inner = n * (size_t)specdec__forward_stride(m->inputs.width);
+    if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
+        inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
@@ -37560,7 +37695,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
-    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->inputs.width));
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
+                                                       model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                                                     specdec__max_int(reads, c->mix.inner)));
@@ -37570,6 +37706,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     if (model->inputs.width)
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
+    if (model->streams.count)
+        specdec__context_streams(c, n, arena);
     specdec__context_halves(c, n, arena);
     if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
         specdec__columns_take(&c->columns, heads, wide, arena);
@@ -38095,6 +38233,182 @@ static void specdec__forward_latent_row(const specdec__context *c, const specdec
     else
         memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
                                 (size_t)(head * rank), (size_t)rank * sizeof *out);
+}
+
+/* =====================================================================================================================
+ * >>forward/streams: several residual streams (AltUp), and gates of which few count (Gemma 3n): see specdec__streams.
+ * ================================================================================================================== */
+
+/* Row i of stream s. */
+static float *specdec__forward_stream(const specdec__context *c, int s, int i)
+{
+    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
+
+    return stream + (size_t)i * (size_t)c->e;
+}
+
+/* The sums of x (n, a multiple of 16), and of its squares, which are exact in double: 8 strided sums of each. */
+static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
+{
+    double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int i, k;
+
+    for (i = 0; i < n; i += 8)
+        for (k = 0; k < 8; k++) {
+            const double value = (double)x[i + k];
+
+            sums[k] += value;
+            of_squares[k] += value * value;
+        }
+    for (*sum = *squares = 0, k = 0; k < 8; k++) {
+        *sum += sums[k];
+        *squares += of_squares[k];
+    }
+}
+
+/* Gives row i of a stream the length of another one, which has this sum of squares. */
+static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
+{
+    const int width = c->model->embedding;
+    double sum, own;
+    float *row = specdec__forward_stream(c, s, i);
+
+    specdec__forward_moments(row, width, &sum, &own);
+    own = own > 1e-5 * width ? own : 1e-5 * width; /* as its authors have it */
+    if (squares > 0)
+        c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
+                                       specdec__inverse_root(own)), width);
+    else
+        memset(row, 0, (size_t)width * sizeof *row);
+}
+
+/* A thread's rows of all streams but x become as long as x; then, with `end`, x the mean of all. */
+static void specdec__forward_even(specdec__context *c, int thread, int end)
+{
+    const int count = c->model->streams.count;
+    double sum, squares;
+    int i, s;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *x = specdec__forward_stream(c, 0, i);
+
+        specdec__forward_moments(x, c->model->embedding, &sum, &squares);
+        for (s = 1; s < count; s++)
+            specdec__forward_lengthen(c, s, i, squares);
+        for (s = 1; end && s < count; s++)
+            c->kernels->add_scaled(x, 1, specdec__forward_stream(c, s, i), c->model->embedding);
+        if (end)
+            c->kernels->scale(x, 1 / (float)count, c->model->embedding);
+    }
+}
+
+/* out (rows) = weights (rows, count) * tanh(what the router of streams says of row i / embedding). */
+static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
+{
+    const int count = c->model->streams.count;
+    float modes[16] = {0};
+    int r, k;
+
+    memcpy(modes, c->stream_router + (size_t)i * 16, (size_t)count * sizeof *modes);
+    c->kernels->scale(modes, 1 / (float)c->model->embedding, 16);
+    c->kernels->cap(modes, 1, 16);
+    for (r = 0; r < rows; r++)
+        for (out[r] = 0, k = 0; k < count; k++)
+            out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
+}
+
+#define SPECDEC__STREAM_PIECE 64 /* columns of streams that are worked on at a time */
+
+/* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
+static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.to * 32;
+    float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
+    int i, at, s, k, n;
+
+    for (i = part.first; i < part.last; i++) {
+        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
+        for (at = part.from * 32; at < to; at += n) {
+            n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
+            for (s = 0; s < count; s++)
+                memcpy(old[s], specdec__forward_stream(c, s, i) + at, (size_t)n * sizeof(float));
+            for (s = 0; s < count; s++)
+                for (k = 0; k < count; k++)
+                    c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, weight[s * count + k], old[k], n);
+            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream(c, 0, i) + at,
+                   (size_t)n * sizeof(float));
+        }
+    }
+}
+
+/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
+   Then h = x times a weight, which is what goes with the layer's inputs. */
+static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.to * 32;
+    float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
+    int i, at, s, n;
+
+    for (i = part.first; i < part.last; i++) {
+        const float *predicted = c->predicted + (size_t)i * (size_t)c->e;
+        const float *x = specdec__forward_stream(c, 0, i) + part.from * 32;
+
+        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
+        for (at = part.from * 32; at < to; at += n) {
+            n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
+            memcpy(grown, specdec__forward_stream(c, 0, i) + at, (size_t)n * sizeof *grown);
+            c->kernels->add_scaled(grown, -1, predicted + at, n);
+            memcpy(specdec__forward_stream(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
+            for (s = 0; s < count; s++)
+                c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, 1 + weight[s], grown, n);
+        }
+        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.from * 32, 0, 1, NULL, 0,
+                             to - part.from * 32, c->h + (size_t)i * (size_t)c->e + part.from * 32);
+    }
+}
+
+/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at;
+    int i;
+
+    for (i = part.first; i < part.last; i++) {
+        const size_t row = (size_t)i * (size_t)c->e;
+        float *x = c->x + row + at, *h = c->h + row;
+
+        c->kernels->add_scaled(x, 1, h + at, count);
+        specdec__forward_norm(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
+                                 c->e - SPECDEC__APART, at, part.to * 32, h);
+        c->kernels->add_scaled(x, 1, h + at, count);
+        c->kernels->scale(x, 0.707106769f, count);
+        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+    }
+}
+
+/* A thread's rows of gates (n, stride), of so many values: each becomes what it exceeds their mean + sparsity times
+   their standard deviation by, or 0. */
+static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
+                                      int stride)
+{
+    double sum, squares, variance;
+    float least;
+    int i, j;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *row = gates + (size_t)i * (size_t)stride;
+
+        specdec__forward_moments(row, width, &sum, &squares);
+        sum /= width;
+        variance = squares / width - specdec__product(sum, sum);
+        variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;
+        least = (float)(sum + specdec__product((double)sparsity, variance));
+        for (j = 0; j < width; j++)
+            row[j] = row[j] > least ? row[j] - least : 0;
+    }
 }
 
 /* =====================================================================================================================
@@ -39576,6 +39890,11 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
     t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
     if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
+    if (layer->sparsity > 0 || layer->sparsity < 0) {
+        specdec__forward_sparsify(c, thread, layer->sparsity, c->hidden, layer->shape.feed_forward, ff);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
@@ -39629,13 +39948,83 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
     return specdec__pool_barrier(c->pool);
 }
 
-/* How a layer ends: x += what comes of its own embeddings, if there are any; then times its factor. Returns 1 when
-   cancelled. */
+/* What the streams' router of a layer says of x. Returns 1 when cancelled. */
+static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
+    const specdec__output t = specdec__forward_output(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
+
+    return specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+/* The streams of all rows are made of x, which is the first; or, at the end, x of them. Returns 1 when cancelled. */
+static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
+{
+    const specdec__streams *streams = &c->model->streams;
+    const int others = streams->count - 1;
+    specdec__input in = specdec__forward_normed(c, c->n, NULL);
+    specdec__output t[SPECDEC__MOST_STREAMS - 1];
+    int s;
+
+    for (s = 0; s < others; s++) {
+        t[s].matrix = &streams->matrix[end][s];
+        t[s].bias = NULL;
+        t[s].out = specdec__forward_stream(c, s + 1, 0);
+        in.from = t[s].out;
+        t[s].stride = (size_t)c->e;
+        if (end && specdec__forward_project(c, thread, &in, &t[s], 1))
+            return 1;
+    }
+    in.from = c->x;
+    if (!end && specdec__forward_project(c, thread, &in, t, others))
+        return 1;
+    specdec__forward_even(c, thread, end);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer begins that has several streams: it predicts them. Returns 1 when cancelled. */
+static int specdec__forward_layer_begin(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    if (specdec__forward_route_streams(c, thread, layer))
+        return 1;
+    specdec__forward_predict(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x becomes (x + what stands beside attention) / root(2): see specdec__streams. Returns 1 when cancelled. */
+static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__output t = specdec__forward_output(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
+
+    in.from = c->predicted;
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    in = specdec__forward_input(c->hidden, c->n, stride, NULL);
+    t = specdec__forward_output(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    specdec__forward_add_laurel(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer ends: streams are corrected, if there are several; x, or all others, += what comes of its own embeddings,
+   if there are any; then times its factor. Returns 1 when cancelled. */
 static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    const int count = c->model->streams.count;
     specdec__input in = specdec__forward_normed(c, c->n, NULL);
     specdec__output t;
+    int s;
+
+    if (count) {
+        if (specdec__forward_route_streams(c, thread, layer))
+            return 1;
+        specdec__forward_correct(c, thread, layer);
+        in = specdec__forward_input(c->h, c->n, c->e, NULL); /* which is made of x */
+    }
 
     if (width) {
         t = specdec__forward_output(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
@@ -39646,7 +40035,9 @@ static int specdec__forward_layer_end(specdec__context *c, int thread, const spe
         t = specdec__forward_output(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
-        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], c->x, c->x);
+        for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
+            specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], specdec__forward_stream(c, s, 0),
+                                 specdec__forward_stream(c, s, 0));
     }
     if (layer->vector[SPECDEC__OUTPUT_SCALE])
         specdec__forward_scale(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
@@ -40073,26 +40464,33 @@ static void specdec__forward_worker(void *argument, int thread)
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
-    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)))
+    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+        (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
             c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
+        if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
+            return;
         if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
+            return;
+        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_laurel(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
         if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
-        if ((c->inputs || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
+        if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
             specdec__forward_layer_end(c, thread, &m->layer[i]))
             return;
     }
+    if (c->streams && specdec__forward_project_streams(c, thread, 1))
+        return;
     specdec__forward_tap(c, thread, m->layers);
     specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
     if (c->row_count && specdec__model_ends(m) && !m->bare)
@@ -50419,9 +50817,9 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
     if (m->mixing.kind)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model with recurrent layers is not cut into parts");
-    if (m->inputs.width)
+    if (m->inputs.width || m->streams.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "a model with embeddings for each layer is not cut into parts");
+                             "a model with embeddings for each layer or several streams is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]

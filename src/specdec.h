@@ -102,7 +102,7 @@
          conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
-     >>forward/ context multiply rows latent attention recurrent step
+     >>forward/ context multiply rows latent streams attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve constrained draft levels draft_model
          draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
@@ -203,6 +203,7 @@
 #include "forward/multiply.h"
 #include "forward/rows.h"
 #include "forward/latent.h"
+#include "forward/streams.h"
 #include "forward/attention.h"
 #include "forward/recurrent.h"
 #include "forward/step.h"
