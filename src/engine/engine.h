@@ -10,6 +10,8 @@
 #include "../model/model.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
+#include "../speculation/constrained.h"
+#include "../speculation/row.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
 #include "../schedule/lane.h"
@@ -48,6 +50,7 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
+    specdec__masker *masker;     /* NULL: no sequence may have a constraint */
     specdec__chat chat;
     size_t memory_bytes;
     int busy;                    /* a call is under way */

@@ -15,8 +15,11 @@
 #include "../cache/kv.h"
 #include "../forward/context.h"
 #include "../speculation/tree.h"
+#include "../speculation/constrained.h"
+#include "../speculation/row.h"
 #include "../speculation/draft.h"
 #include "../speculation/draft_model.h"
+#include "../speculation/draft_forced.h"
 #include "../speculation/drafters.h"
 #include "../speculation/tune.h"
 #include "../schedule/lane.h"
@@ -147,6 +150,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
+    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -253,6 +257,15 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
+/* What constraints need, if there may be any. */
+static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
+{
+    if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
+        return;
+    e->masker = SPECDEC__TAKE(arena, specdec__masker, 1);
+    specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
+}
+
 /* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
    at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
@@ -284,6 +297,7 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
         if (!e->sequences)
             continue;
         e->sequences[i].engine = e;
+        e->sequences[i].constrained.masker = e->masker;
         e->sequences[i].at = i;
     }
 }
@@ -375,8 +389,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune)
+    if (e->tune) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+    }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (d->taps.count)
         e->target.taps[1] = d->taps;
@@ -407,8 +423,8 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
         if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
-            break; /* rules of rejection want the children of a node from one distribution */
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
+            continue; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
@@ -490,8 +506,10 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
+    e->chooser.vocab = &e->target_model->vocab;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
+    specdec__engine_masker(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);

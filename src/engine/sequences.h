@@ -6,6 +6,7 @@
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../cache/reserve.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft.h"
 #include "stream.h"
 #include "engine.h"
@@ -32,6 +33,8 @@ static void specdec__engine_forget(specdec *t, int count)
     int i;
 
     specdec__ahead_forget(t, count);
+    specdec__constrained_forget(&t->constrained, count);
+    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -264,6 +267,20 @@ static specdec *specdec__engine_add_text(specdec *t)
     return NULL;
 }
 
+/* A copy of a text stands in its constraint where that stands. */
+static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
+{
+    const specdec__constrained *c = &of->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.anchored = c->anchored;
+    t->constrained.length = c->length;
+    t->constrained.last = c->last;
+    memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
+}
+
 /* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
 static specdec *specdec__engine_fork(specdec *of)
 {
@@ -281,6 +298,8 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -289,7 +308,14 @@ static specdec *specdec__engine_fork(specdec *of)
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
+    t->inside = of->inside;
+    t->parts = of->parts;
+    t->splitter = of->splitter;
+    memcpy(t->part_bytes, of->part_bytes, 2 * of->text_room + SPECDEC__STOP_MAX_BYTES);
+    if (of->splitter.input)
+        t->splitter.input = (const char *)t->part_bytes + (of->splitter.input - (const char *)of->part_bytes);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
+    memcpy(t->surprise, of->surprise, count * sizeof *t->surprise);
     if (t->logprobs) {
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);

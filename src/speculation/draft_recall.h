@@ -63,6 +63,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->most = m->nodes;
     q->stays = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
+    q->constrained = p->constrained;
     if (m->inner.kind->cost)
         specdec__draft_recall_tree(&q->tree, m->nodes);
     specdec_tree_depth(&q->tree, q->depth);
@@ -113,6 +114,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
+    m->levels.chooser.constrained = p->constrained;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;

@@ -17,15 +17,15 @@ import time
 # part, text that it holds once, text with the fault, tests to try before all others
 FAULTS = [
     ("base/op", "(whole - half - 1u) << 23", "(whole - half - 2u) << 23", "ops_scalar"),
-    ("quant/decode", "i < 8 ? packed[i] & 15 : packed[i - 8] >> 4", "i < 8 ? packed[i] & 7 : packed[i - 8] >> 4", "quant"),
+    ("quant/decode", "i < 8 ? packed[i] & 15 : packed[i - 8] >> 4", "i < 8 ? packed[i] & 7 : packed[i - 8] >> 4", "files_types quant_wide"),
     ("quant/tiles", "from + (size_t)i * from_step, 4)", "from + (size_t)i * from_step, 3)", "quant_wide quant"),
-    ("quant/fit", "(peak < 0 ? -peak : peak) / 127)", "(peak < 0 ? -peak : peak) / 126)", "quantize"),
-    ("quant/encode", "(codes[i + 16] + 8) << 4", "(codes[i + 16] + 7) << 4", "quantize"),
-    ("kernel/scalar", "(codes[g * granule + i] + offset)", "(codes[g * granule + i] - offset)", "quant"),
-    ("kernel/lanes", "X(load)(at + 48)", "X(load)(at + 32)", "ops_scalar"),
-    ("kernel/avx2_multiply", "_mm256_loadu_ps(panel->minimum[k] + half * 8)", "_mm256_loadu_ps(panel->minimum[k] + 8 - half * 8)", "quant_wide"),
-    ("kernel/avx512", "SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024", "SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 512", "quant_wide quant"),
-    ("kernel/lines", "if (at == whole - 1)", "if (at == whole)", "quant"),
+    ("quant/fit", "(peak < 0 ? -peak : peak) / 127)", "(peak < 0 ? -peak : peak) / 126)", "quantize quant_wide files_types"),
+    ("quant/encode", "(codes[i + 16] + 8) << 4", "(codes[i + 16] + 7) << 4", "quantize files_types quant_wide"),
+    ("kernel/scalar", "(codes[g * granule + i] + offset)", "(codes[g * granule + i] - offset)", "quant_wide conformance"),
+    ("kernel/lanes", "X(load)(at + 48)", "X(load)(at + 32)", "ops_scalar conformance"),
+    ("kernel/avx2_multiply", "_mm256_loadu_ps(panel->minimum[k] + half * 8)", "_mm256_loadu_ps(panel->minimum[k] + 8 - half * 8)", "quant_wide conformance"),
+    ("kernel/avx512", "SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024", "SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 512", "quant_wide conformance"),
+    ("kernel/lines", "if (at == whole - 1)", "if (at == whole)", "quant_wide conformance"),
     ("text/merge", "return a < b ? a : b;", "return a <= b ? b : a;", "text"),
     ("text/unicode", "high = 0x9f; /* surrogates */", "high = 0xbf; /* surrogates */", "text"),
     ("text/stop", "scan->cut = scan->strings[scan->stopped - 1].size + (length - i);", "scan->cut = scan->strings[scan->stopped - 1].size + (length - i) + 1;", "ends"),
@@ -35,14 +35,14 @@ FAULTS = [
     ("text/chat", "if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)", "if (role != SPECDEC_ASSISTANT)", "formats chat"),
     ("model/gguf", "if (value < low || value > high)", "if (value < low || value >= high)", "broken_files model"),
     ("model/rope", "specdec__exp_double(-2.0 * i / dim", "specdec__exp_double(-2.0 * i / (dim + 1)", "conformance"),
-    ("cache/reserve", "for (; i < count && at < s->length; i++, at++)", "for (; i < count && at <= s->length; i++, at++)", "pages"),
+    ("cache/reserve", "for (; i < count && at < s->length; i++, at++)", "for (; i < count && at <= s->length; i++, at++)", "pages texts compose"),
     ("forward/attention", "end = c->place[node] + 1 - block * SPECDEC__KEYS", "end = c->place[node] - block * SPECDEC__KEYS", "conformance"),
-    ("forward/multiply", "if (rows >= SPECDEC__ROWS) {", "if (rows > SPECDEC__ROWS) {", "quant conformance"),
+    ("forward/multiply", "if (rows >= SPECDEC__ROWS) {", "if (rows > SPECDEC__ROWS) {", "quant_wide conformance"),
     ("speculation/sample", "#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f", "#define SPECDEC__SAMPLE_GUMBEL_MAX 2.1808f", "sample"),
-    ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)", "tree"),
+    ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)", "tree_tables tree"),
     ("speculation/verify", "sum += p < q ? p : q;", "sum += p < q ? q : p;", "verify"),
-    ("speculation/ngram", "for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN;", "for (scanned = 1; child > 0 && scanned < SPECDEC__NGRAM_SCAN;", "ngram"),
-    ("speculation/levels", "specdec__draft_children(m, p, level[i], i);", "specdec__draft_children(m, p, level[i], 0);", "draft eagle"),
+    ("speculation/ngram", "for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN;", "for (scanned = 1; child > 0 && scanned < SPECDEC__NGRAM_SCAN;", "ngram texts"),
+    ("speculation/levels", "specdec__draft_children(m, p, level[i], i);", "specdec__draft_children(m, p, level[i], 0);", "draft eagle lossless heads"),
     ("speculation/tune", "seconds = !cold || seconds < times[width] ? seconds : times[width];", "seconds = !cold || seconds > times[width] ? seconds : times[width];", "engine"),
     ("engine/stream", "while (i < most && t->tokens[i] == tokens[i])", "while (i <= most && t->tokens[i] == tokens[i])", "lossless texts"),
     ("engine/sequences", "x->parent == t && x->fork_at > count", "x->parent == t && x->fork_at >= count", "texts"),
@@ -88,7 +88,10 @@ def main():
     caught = 0
     with tempfile.TemporaryDirectory() as root:
         root = os.path.join(root, "tree")
-        shutil.copytree(tree, root, ignore=shutil.ignore_patterns(".git", "build", "models"))
+        for name in subprocess.run(["git", "ls-files"], cwd=tree, capture_output=True, text=True, check=True).stdout.split("\n"):
+            if os.path.isfile(os.path.join(tree, name)):
+                os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+                shutil.copy(os.path.join(tree, name), os.path.join(root, name))
         for number in numbers:
             part, _, bad, first = FAULTS[number]
             path = os.path.join(root, "src", part + ".h")
