@@ -22,7 +22,7 @@ static int failed(const char *text)
 /* Compiles the schema; NULL: *error says why. What is compiled is kept to the end. */
 static const specdec_constraint *compile(specdec_error *error)
 {
-    specdec_constraint_source source = {SPECDEC_CONSTRAINT_SCHEMA, schema, sizeof schema - 1, NULL, 0, 1};
+    specdec_constraint_source source = {SPECDEC_CONSTRAINT_SCHEMA, schema, sizeof schema - 1, NULL, 0, NULL, 1};
     const specdec_constraint *constraint = NULL;
     size_t bytes;
 

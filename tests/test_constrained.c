@@ -18,13 +18,13 @@ static const char *const words[] = {"yes", "no", "perhaps", "nobody knows", "non
 static const specdec_constraint_source sources[KINDS] = {
     {SPECDEC_CONSTRAINT_SCHEMA, "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":9},\"kind\":{\"enum\":[\"small\",\"large\",\"larger\"]},"
      "\"count\":{\"type\":\"integer\",\"minimum\":3,\"maximum\":250}},\"required\":[\"name\",\"kind\",\"count\"],\"additionalProperties\":false}",
-     SPECDEC_WHOLE_STRING, NULL, 0, 1},
+     SPECDEC_WHOLE_STRING, NULL, 0, NULL, 1},
     {SPECDEC_CONSTRAINT_GBNF, "root ::= \"The \" (animal | \"old \" animal) \" \" verb (\" and \" verb)* \".\"\nanimal ::= \"cat\" | \"cow\" | \"crow\"\nverb ::= \"sings\" | \"sits\" | [a-c]{1,12}",
-     SPECDEC_WHOLE_STRING, NULL, 0, 0},
-    {SPECDEC_CONSTRAINT_REGEX, "[0-9]{4}-(0[1-9]|1[0-2])( at noon| at night)?", SPECDEC_WHOLE_STRING, NULL, 0, 0},
-    {SPECDEC_CONSTRAINT_CHOICES, NULL, 0, words, 5, 0},
-    {SPECDEC_CONSTRAINT_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":[\"boolean\",\"null\"]},\"maxItems\":12}", SPECDEC_WHOLE_STRING, NULL, 0, 0},
-    {SPECDEC_CONSTRAINT_REGEX, "(a[^ ]|b){3,40}", SPECDEC_WHOLE_STRING, NULL, 0, 0},
+     SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+    {SPECDEC_CONSTRAINT_REGEX, "[0-9]{4}-(0[1-9]|1[0-2])( at noon| at night)?", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+    {SPECDEC_CONSTRAINT_CHOICES, NULL, 0, words, 5, NULL, 0},
+    {SPECDEC_CONSTRAINT_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":[\"boolean\",\"null\"]},\"maxItems\":12}", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+    {SPECDEC_CONSTRAINT_REGEX, "(a[^ ]|b){3,40}", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
 };
 
 static const specdec_constraint *constraints[KINDS]; /* each in memory of its own */
@@ -368,7 +368,7 @@ static void test_schedules(void)
 
 static void test_slide(void)
 {
-    static const specdec_constraint_source source = {SPECDEC_CONSTRAINT_REGEX, "(abc)*d", SPECDEC_WHOLE_STRING, NULL, 0, 0};
+    static const specdec_constraint_source source = {SPECDEC_CONSTRAINT_REGEX, "(abc)*d", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0};
     static const specdec_bias biases[] = {{3 + 'd', -90}, {266, -90}, {267, -90}}; /* so that it goes on */
     void *room = malloc(ROOM);
     const specdec_constraint *constraint = NULL;
@@ -494,8 +494,8 @@ static double drawn(specdec *t, const double *p, int between, long draws)
 static void test_distributions(void)
 {
     static const specdec_constraint_source shapes[2] = {
-        {SPECDEC_CONSTRAINT_REGEX, "[a-t][a-t]", SPECDEC_WHOLE_STRING, NULL, 0, 0},
-        {SPECDEC_CONSTRAINT_REGEX, "[a-t]uk[a-t]", SPECDEC_WHOLE_STRING, NULL, 0, 0}};
+        {SPECDEC_CONSTRAINT_REGEX, "[a-t][a-t]", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+        {SPECDEC_CONSTRAINT_REGEX, "[a-t]uk[a-t]", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0}};
     static const int32_t between[2] = {3 + 'u', 261 + 2 * 10};
     static double p[LETTERS * LETTERS];
     void *room = malloc(ROOM);
