@@ -978,6 +978,12 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
+/* How well labels go behind the text, all in one step: scores[count] become the log-probabilities of each one's tokens
+   there, as specdec_prompt would append it. Nothing of the engine's text changes. Together they have at most as many
+   tokens as specdec_logits takes nodes. Errors: ARGUMENT (no text, no label, an empty label, too many tokens), FULL,
+   CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+SPECDEC_DEF specdec_result specdec_score(specdec *engine, const char *const *labels, int count, double *scores);
+
 /* As specdec_prompt_tokens, with a row after each token: logits[count * vocabulary]; of no use when it fails. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 
@@ -44269,12 +44275,13 @@ typedef struct specdec__masker {
     uint32_t *mask;            /* (vocab_size bits) */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
     specdec__mask_walk *walk;
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS): behind each */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each; the last is scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
@@ -44324,7 +44331,8 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
     made.row = SPECDEC__TAKE(arena, float, vocab_size);
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
-    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS + 1);
+    made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
     made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
     if (m)
@@ -44524,10 +44532,10 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
 static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_before(text, count);
-    int32_t tokens[4 * SPECDEC__FORCED_BYTES + 5];
     unsigned char bytes[SPECDEC__FORCED_BYTES];
-    specdec_constraint_state state;
+    specdec_constraint_state *state;
     specdec__bytes first;
+    int32_t *tokens;
     size_t size = 0, n;
     int byte;
 
@@ -44536,19 +44544,21 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
     byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
     if (byte < 0)
         return -1;
-    for (state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
-         byte = specdec__mask_forced(c->constraint, &state)) {
-        specdec__vertex_advance(c->constraint, &state, (unsigned char)byte);
+    tokens = c->masker->forced;
+    state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
+    for (*state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+         byte = specdec__mask_forced(c->constraint, state)) {
+        specdec__vertex_advance(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
                           specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
-                          SPECDEC__COUNT(tokens), &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
+                          4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
     first = specdec__constrained_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_longer(c, bytes, size, &state)))
+        (first.size == size && specdec__constrained_longer(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }
@@ -55050,13 +55060,44 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
+/* The last token of a text, if there is one, becomes node 0 of a step that changes nothing of it. */
+static specdec_result specdec__nodes_begin(specdec *t)
+{
+    specdec__context *c = &t->engine->target;
+    const specdec__rows none = specdec__forward_wanted(t->handed_out);
+    specdec_result result = SPECDEC_OK;
+
+    specdec__engine_reroot(t, t->handed_out);
+    if (t->view.length < t->handed_out - 1)
+        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+    if (!result && t->handed_out) {
+        c->tokens[0] = t->tokens[t->handed_out - 1];
+        c->parents[0] = -1;
+    }
+    return result;
+}
+
+/* Runs the n nodes of such a step. */
+static specdec_result specdec__nodes_run(specdec *t, int n)
+{
+    specdec__context *c = &t->engine->target;
+    specdec__batch batch = specdec__forward_alone(c, &t->view, 0, n);
+    specdec_result result;
+
+    t->engine->pool.cancel = &t->cancel;
+    t->engine->row_of = NULL;
+    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    if (!result)
+        result = specdec__forward_sound(c, 0, n, &t->error);
+    specdec__view_unreserve(&t->view, &c->kv);
+    return result;
+}
+
 static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
                                            float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;
-    specdec__rows none;
-    specdec__batch batch;
     size_t row;
     int i, root;
 
@@ -55064,33 +55105,88 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
         return result;
     c = &t->engine->target;
     root = t->handed_out > 0;
-    none = specdec__forward_wanted(t->handed_out);
-    specdec__engine_reroot(t, t->handed_out);
-    if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
-    if (result)
+    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK)
         return result;
-    if (root) {
-        c->tokens[0] = t->tokens[t->handed_out - 1];
-        c->parents[0] = -1;
-    }
     for (i = 0; i < count; i++) {
         c->tokens[root + i] = tokens[i];
         c->parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
-    batch = specdec__forward_alone(c, &t->view, 0, count + root);
-    t->engine->pool.cancel = &t->cancel;
-    t->engine->row_of = NULL;
-    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
-    if (!result)
-        result = specdec__forward_sound(c, 0, count + root, &t->error);
-    specdec__view_unreserve(&t->view, &c->kv);
+    result = specdec__nodes_run(t, count + root);
     if (result || !logits)
         return result;
     row = (size_t)t->model->vocab_size;
     if (!root)
         memset(logits, 0, row * sizeof *logits);
     memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
+    return SPECDEC_OK;
+}
+
+/* Labels become chains behind the text, in nodes from 1 on. *nodes: how many nodes there are then. */
+static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
+    const int flags = specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
+    specdec__context *c = &t->engine->target;
+    specdec_result result;
+    size_t length, n, k;
+    int i;
+
+    for (i = 0, *nodes = 1; i < count; i++) {
+        length = strlen(labels[i]);
+        n = 0;
+        if (!length || length > t->engine->chat_bytes)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "label %d has %zu bytes", i, length);
+        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes, (size_t)(c->most - *nodes),
+                                   &n, t->engine->scratch, t->engine->scratch_bytes, &t->error);
+        if (result == SPECDEC_ERROR_BUFFER || !n)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, n ? "the labels have more than the %d tokens of a "
+                                 "step" : "there is a label without one of the %d tokens of a step", c->most - 1);
+        if (result)
+            return result;
+        for (k = 0; k < n; k++)
+            c->parents[*nodes + (int)k] = k ? *nodes + (int)k - 1 : 0;
+        *nodes += (int)n;
+    }
+    return SPECDEC_OK;
+}
+
+/* The log-probability of a token by a row of logits. */
+static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
+{
+    const float highest = kernels->largest(logits, vocab);
+    double total = 0;
+    int i;
+
+    for (i = 0; i < vocab; i++)
+        total += (double)specdec__exp(logits[i] - highest);
+    return (double)(specdec__sample_clean(logits[token]) - highest) - specdec__log_double(total);
+}
+
+static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)
+{
+    specdec_result result = specdec__check_call(t, labels && scores);
+    specdec__context *c;
+    int i, node, nodes, label = -1;
+
+    for (i = 0; !result && i < count; i++)
+        result = labels[i] ? SPECDEC_OK : specdec__is_missing(&t->error);
+    if (result)
+        return result;
+    if (count < 1 || !t->handed_out)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
+                             t->handed_out);
+    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK ||
+        (result = specdec__score_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__nodes_run(t, nodes)) != SPECDEC_OK)
+        return result;
+    c = &t->engine->target;
+    for (node = 1; node < nodes; node++) {
+        if (!c->parents[node])
+            scores[++label] = 0;
+        scores[label] += specdec__score_token(c->logits + (size_t)c->parents[node] * (size_t)t->model->vocab_size,
+                                              t->model->vocab_size, c->tokens[node], t->engine->kernels);
+    }
     return SPECDEC_OK;
 }
 
@@ -57502,6 +57598,12 @@ specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_logits(t, tokens, parents, count, logits))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_score(specdec *t, const char *const *labels, int count, double *scores)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_score(t, labels, count, scores))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
