@@ -92,17 +92,17 @@
 
    CONTENTS (search for the marker, >>room/part)
 
-     >>base/ base os pool lane op
+     >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
-         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
+         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer
-         template template_write template_method template_filter template_token template_parse template_run chat
-         conversation
-     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+         template_write template_method template_filter template_token template_parse template_run chat conversation
+     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
+         mask
      >>cache/ state kv reserve bytes
-     >>forward/ context multiply rows latent attention recurrent step
+     >>forward/ context multiply rows latent streams attention recurrent step
      >>speculation/ heads sample samplers tree verify ngram ngram_file retrieve constrained row draft levels
          draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
@@ -367,6 +367,8 @@ typedef struct specdec_settings {
                                                nothing more can follow, the answer ends. Where only one continuation is
                                                possible, its tokens are those of the model's tokenizer. Must stay valid
                                                until other settings replace it */
+    const specdec_constraint *calls;        /* what each call of a tool obeys from where its mark is written, in answers
+                                               that are taken in parts: made of SPECDEC_CONSTRAINT_TOOLS; NULL: none */
     specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
     void *allow_data;                       /* its user_data */
 } specdec_settings;
@@ -473,9 +475,9 @@ typedef struct specdec_config {
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
-    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
-                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
-                                   if settings have one */
+    int constraints;            /* not 0: sequences may have constraints (settings.constraint, settings.allow); takes
+                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if
+                                   settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -552,6 +554,7 @@ typedef struct specdec_config {
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
     X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("calls", calls, POINTER, 0, 0, NULL, "what calls of tools obey") \
     X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
     X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
@@ -585,7 +588,7 @@ typedef struct specdec_config {
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
       "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
-      "by the model itself; repetition (auto)") \
+      "by the model itself; repetition; what a constraint leaves no choice about (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
@@ -877,6 +880,7 @@ typedef struct specdec_splitter {
     size_t length;
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int started, since, name_at, name_size; /* a call has, so many bytes ago; its name in `note` */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -1276,6 +1280,8 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_GBNF,    /* a grammar as llama.cpp has them, whose first rule is root */
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
+    SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
+                                   it; choices, if there are any, are the names of those that may be called */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
@@ -1286,6 +1292,7 @@ typedef struct specdec_constraint_source {
     size_t length;              /* of so many bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
     const char *const *choices; /* (choice_count) texts to choose from */
     int choice_count;
+    const char *calls;          /* tools: how the model writes calls (specdec_model_info) */
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 
@@ -18620,8 +18627,17 @@ static void specdec__answer_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
+/* What a call is constrained by begins here: behind its mark (1), in the object without a mark of a number (2..), or
+   behind its name (-1). */
+static void specdec__answer_starts(specdec_splitter *s, int how)
+{
+    s->started = how;
+    s->since = 0;
+}
+
 static void specdec__answer_whole(specdec_splitter *s)
 {
+    s->started = 0;
     specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
     specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
 }
@@ -18648,6 +18664,9 @@ static void specdec__answer_named(specdec_splitter *s)
             end = s->noted;
     }
     specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    s->name_at = from;
+    s->name_size = end - from;
+    specdec__answer_starts(s, row->form == SPECDEC__CALLS_NAMED ? -1 : 0);
     specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
@@ -19008,6 +19027,9 @@ static void specdec__answer_message(specdec_splitter *s)
     if (to) {
         s->call = s->calls_begun++;
         specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        s->name_at = (int)(to - s->note);
+        s->name_size = size;
+        specdec__answer_starts(s, -1);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -19052,6 +19074,8 @@ static void specdec__answer_marked(specdec_splitter *s, int section)
         specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
     else
         specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+    if (!section && row->form == SPECDEC__CALLS_JSON)
+        specdec__answer_starts(s, 1);
     s->flags = 0;
 }
 
@@ -19098,6 +19122,7 @@ static void specdec__answer_text(specdec_splitter *s)
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_starts(s, found - 6);
             s->stack = 0;
             for (i = 1; begun[i]; i++)
                 specdec__answer_object(s, (unsigned char)begun[i]);
@@ -19135,6 +19160,10 @@ static void specdec__answer_between(specdec_splitter *s)
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
             specdec__answer_shift(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
+            if (!s->started) { /* another object of a list */
+                specdec__answer_starts(s, 1);
+                s->since = 1;
+            }
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
         } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
@@ -19143,6 +19172,7 @@ static void specdec__answer_between(specdec_splitter *s)
         } else {
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
+            s->started = 0;
             specdec__answer_text(s);
         }
     }
@@ -19267,6 +19297,7 @@ static void specdec__answer_arguments(specdec_splitter *s)
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
         s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        s->started = 0;
         specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
         specdec__answer_between(s);
         return;
@@ -19308,7 +19339,7 @@ static void specdec__answer_channels(specdec_splitter *s)
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
                 specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
             s->state = SPECDEC__ANSWER_HEADER;
-            s->flags = s->noted = 0;
+            s->flags = s->noted = s->started = 0;
         }
     }
 }
@@ -19370,6 +19401,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             s->hold[s->held++] = *s->input++;
             s->length--;
+            s->since++;
             specdec__answer_step(s);
         }
         if (s->ended && !s->length && !s->queued) {
@@ -29775,6 +29807,7 @@ typedef struct specdec__schema {
     uint32_t *body_place;    /* and their states */
     uint32_t space;          /* a tree: white space between tokens */
     uint32_t end;            /* a final state */
+    specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
     specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
 } specdec__schema;
 
@@ -30024,7 +30057,19 @@ static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *t
     return best;
 }
 
-/* The innermost schema around a node that has an identifier, which fragments begin at; 0: the whole text. */
+/* Does a schema stand for itself, though it is a part of the text? */
+static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->roots.count; i++)
+        if (s->roots.data[i] == node)
+            return 1;
+    return 0;
+}
+
+/* The innermost schema around a node that has an identifier, or stands for itself, which fragments begin at; 0: the
+   whole text. */
 static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -30034,7 +30079,7 @@ static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
             at != 0) {
             const uint32_t id = specdec__schema_id(s, at);
 
-            if (id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#')
+            if ((id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
                 base = at;
         } else if (specdec__schema_node(s, at)->next <= node &&
                    specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -31959,12 +32004,12 @@ static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, cons
     s->bad_key = key;
 }
 
-/* Reads a schema and builds all its rules. text NULL: any value. */
-static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
-                                    int compact)
+/* Reads the text of schemas (NULL: any value), and builds what all of them use. Returns 0 when it failed. */
+static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                 int compact)
 {
     static const unsigned char anything[] = "true";
-    uint32_t i, root, term, from;
+    uint32_t i, from;
     size_t nodes;
 
     memset(s, 0, sizeof *s);
@@ -31977,12 +32022,11 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     nodes = s->j.count;
     s->j.nodes = (specdec__json_node *)(void *)specdec__build_scratch(b, nodes * (sizeof *s->j.nodes / 4));
     if (b->failed)
-        return;
+        return 0;
     s->j.room = nodes;
     if (!specdec__json_read(&s->j)) {
         b->at = s->j.at;
-        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
-        return;
+        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
     i = specdec__schema_get(s, 0, "$schema");
     if (i) {
@@ -32001,20 +32045,188 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     specdec__range_add(b, 13, 13);
     specdec__range_add(b, ' ', ' ');
     s->space = specdec__tree_set(b, from);
-    term = 0;
-    root = specdec__schema_rule(s, &term, 1);
+    return !b->failed;
+}
+
+/* Builds the rules of all conjunctions. Returns 0 when it failed. */
+static int specdec__schema_conjunctions(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    uint32_t i;
+
     for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
         specdec__schema_build(s, i);
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
             specdec__schema_blame(s, i - 1,
                                   b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
-        return;
+        return 0;
     }
+    return 1;
+}
+
+/* Reads a schema and builds all its rules. text NULL: any value. */
+static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                    int compact)
+{
+    uint32_t i, root, term = 0;
+
+    if (!specdec__schema_begin(s, b, text, size, compact))
+        return;
+    root = specdec__schema_rule(s, &term, 1);
+    if (!specdec__schema_conjunctions(s))
+        return;
     specdec__build_finish(b, root, s->free_space);
     for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
         if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
             specdec__schema_blame(s, i, "anyOf, oneOf or not");
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/tools: calls of tools: the union of their schemas, in the form in which a model writes calls.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__TOOLS_NAMED 1u /* the byte between a name and its arguments, where their mark is read elsewhere */
+
+/* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
+   the part has it. */
+static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
+{
+    int string = 0;
+
+    for (; *text && !s->b->failed; text++) {
+        const int punctuation = !string && strchr("{}[],:", *text) != NULL;
+
+        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* of which models write one, if any */
+            specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+            continue;
+        }
+        if (punctuation)
+            specdec__literal_space(s, all);
+        specdec__literal_byte(s, all, (unsigned char)*text);
+        if (punctuation)
+            specdec__literal_space(s, all);
+        string ^= *text == '"';
+    }
+}
+
+/* The schema of a tool's arguments, and the node of its name; 0: it has none, so that its arguments are {}. */
+static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
+{
+    uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
+
+    function = function ? function : tool;
+    *name = specdec__schema_get(s, function, "name");
+    if (!*name || specdec__schema_node(s, *name)->kind != SPECDEC__JSON_STRING)
+        specdec__schema_fail(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
+    parameters = specdec__schema_get(s, function, "parameters");
+    return parameters && specdec__schema_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
+                   specdec__schema_node(s, parameters)->count
+               ? parameters : 0;
+}
+
+/* Is a tool among those that are chosen? */
+static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (specdec__json_says(&s->j, name, choices[i], strlen(choices[i])))
+            return 1;
+    return !count;
+}
+
+/* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
+static uint32_t specdec__tools_call(specdec__schema *s, const specdec__calls *row, uint32_t name, uint32_t rule)
+{
+    specdec__build *b = s->b;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const int json = row->form == SPECDEC__CALLS_JSON;
+
+    if (json)
+        specdec__tools_literal(s, all, strchr(row->begin, '{'));
+    specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
+    specdec__literal_byte(s, all, json ? '"' : SPECDEC__TOOLS_NAMED);
+    if (json)
+        specdec__tools_literal(s, all, row->behind + 1);
+    if (rule)
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
+    else
+        specdec__tools_literal(s, all, "{}");
+    if (json)
+        specdec__tools_literal(s, all, "}");
+    return all;
+}
+
+/* Do calls of this form stand in a list? */
+static int specdec__tools_lists(const specdec__calls *row)
+{
+    const char *mark = row->form == SPECDEC__CALLS_JSON ? strstr(row->begin, row->mark) : NULL;
+    const char *from = mark ? mark + strlen(row->mark) : row->begin, *object = strchr(from, '{');
+
+    return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
+}
+
+/* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
+static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
+                                   size_t size)
+{
+    const specdec__calls *row = source->calls ? specdec__answer_calls(source->calls) : NULL;
+    uint32_t tool = 0, name, root, any, all, i = 0;
+    specdec__vector rules;
+
+    if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
+        return;
+    if (!row || (row->form > SPECDEC__CALLS_NAMED && row->form != SPECDEC__CALLS_CHANNEL)) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "calls of this form are not constrained");
+        return;
+    }
+    if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
+        return;
+    }
+    memset(&rules, 0, sizeof rules);
+    root = specdec__build_rule(b);
+    while (specdec__schema_each(s, 0, &tool) && !b->failed) {
+        uint32_t schema = specdec__tools_schema(s, tool, &name), term = schema << 1;
+
+        if (!b->failed && schema && specdec__tools_chosen(s, name, source->choices, source->choice_count)) {
+            specdec__vector_push(b, &s->roots, schema);
+            specdec__vector_push(b, &rules, specdec__schema_rule(s, &term, 1));
+        } else {
+            specdec__vector_push(b, &rules, 0);
+        }
+    }
+    if (b->failed || !specdec__schema_conjunctions(s))
+        return;
+    any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    for (tool = 0; specdec__schema_each(s, 0, &tool) && !b->failed; i++) {
+        specdec__tools_schema(s, tool, &name);
+        if (specdec__tools_chosen(s, name, source->choices, source->choice_count))
+            specdec__tree_prepend(b, any, specdec__tools_call(s, row, name, rules.data[i]));
+    }
+    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD]) {
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, "no tool has such a name");
+        return;
+    }
+    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    if (specdec__tools_lists(row)) { /* which has begun already before the second call */
+        const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        specdec__literal_byte(s, bracket, '[');
+        specdec__literal_space(s, bracket);
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, bracket, 0, 1));
+    }
+    specdec__tree_prepend(b, all, any);
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+    if (specdec__build_expression(b, root, all))
+        specdec__build_finish(b, root, s->free_space);
 }
 
 SPECDEC__FOR_SPEED
@@ -32142,7 +32354,9 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
         case SPECDEC_CONSTRAINT_CHOICES: specdec__compile_choices(b, source->choices, source->choice_count); break;
         default:
             s = (specdec__schema *)(void *)specdec__build_scratch(b, sizeof *s / 4 + 1);
-            if (s)
+            if (s && source->kind == SPECDEC_CONSTRAINT_TOOLS)
+                specdec__tools_compile(s, b, source, size);
+            else if (s)
                 specdec__schema_compile(s, b, source->kind == SPECDEC_CONSTRAINT_SCHEMA ? text : NULL, size,
                                         source->compact);
         }
@@ -33106,6 +33320,7 @@ enum {
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
+    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
@@ -33124,6 +33339,8 @@ enum {
     SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
                                                                                                   SPECDEC__BOTH */
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
+    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
+    SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -33160,6 +33377,8 @@ typedef struct specdec__layer {
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
     float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
+    float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
+                                              by; 0: by themselves */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -33216,6 +33435,9 @@ enum {
     SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
                                 not 0: see specdec__inputs */
     SPECDEC__LATENT,         /* its attention is latent: see specdec__latent */
+    SPECDEC__ALTUP,          /* how many residual streams it has, if the file does not say: see specdec__streams */
+    SPECDEC__LAUREL,         /* rank of the product of matrices beside attention: see specdec__streams */
+    SPECDEC__SPARSE,         /* in so many first layers gates are sparse, if the file does not say: see sparsity */
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
@@ -33284,6 +33506,12 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
                 {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
+    {"gemma3n", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5}, {SPECDEC__OTHERS, 15},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
+                 {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4}, {SPECDEC__LAUREL, 64},
+                 {SPECDEC__SPARSE, 10}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_ALSO, SPECDEC__SHARPENED}, {SPECDEC__ROPE_BASE, 10000},
                    {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
@@ -33362,6 +33590,11 @@ static const specdec__architecture specdec__architectures[] = {
                     {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
                     {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
                     {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
+    {"nemotron_h_moe", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
+                        {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                        {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+                        {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
+                        {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -33430,6 +33663,20 @@ typedef struct specdec__inputs {
     const float *norm;      /* (width) */
 } specdec__inputs;
 
+#define SPECDEC__MOST_STREAMS 4
+
+/* Several residual streams, of which a layer works on the first, x (AltUp: Baykal et al. 2023, arXiv 2301.13310), in
+   Gemma 3n. The others begin as matrices times x, of its length. A layer predicts streams as sums of all, by weights
+   that are the layer's matrix times tanh(router norm(x) / embedding); afterwards all grow by what it adds to x, each by
+   a factor that is made likewise of the new x. Behind the last layer their mean is taken, once matrices have been
+   applied to the others, of the length of x again. What layers make of their inputs is added to the others only.
+       Beside attention is a product of two matrices (LAuReL: Menghani et al. 2024, arXiv 2411.07501): with h, what
+   attention reads, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
+typedef struct specdec__streams {
+    int count;                                            /* 0: there is but x */
+    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding): of the beginning, of the end */
+} specdec__streams;
+
 /* Sizes of latent attention: see >>forward/latent. Shapes of layers are as the cache sees them: one kv head, whose keys
    are what rotates and a latent row, and whose values are the latter. */
 typedef struct specdec__latent {
@@ -33479,6 +33726,7 @@ typedef struct specdec_model {
     const float *output_norm;
     specdec__reads reads;
     specdec__inputs inputs;
+    specdec__streams streams;
     specdec__latent latent_attention;
     float query_factor;       /* of all query scales */
     int sharing;              /* layers at the end that read the keys of others */
@@ -33509,6 +33757,8 @@ enum {
     SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
     SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
     SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
+    SPECDEC__DIM_LAUREL,
     SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
     SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
@@ -33543,6 +33793,9 @@ static const struct {
     {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
     {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
     {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
+    {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
+    {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
+    {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
     {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
     {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
@@ -33613,6 +33866,11 @@ static const struct {
     {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__ALWAYS, 0},
     {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__ALWAYS, 0},
+    {"altup_router_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
+    {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
+    {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
@@ -33622,6 +33880,7 @@ static const struct {
 
 /* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
+    {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
@@ -34065,6 +34324,11 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (m->trait[SPECDEC__LAYER_INPUTS])
         m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+    if (m->trait[SPECDEC__ALTUP]) {
+        m->streams.count = specdec__model_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+                                                m->trait[SPECDEC__ALTUP]);
+        specdec__model_count(&r, ".altup.active_idx", 0, 0, 0);
+    }
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
@@ -34102,6 +34366,31 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     for (i = 0; i < 2; i++)
         shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
     shape[1] += shape[2];
+    return SPECDEC_OK;
+}
+
+/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
+   it is no more than -100 (minus infinity). */
+static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
+                                              specdec_error *error)
+{
+    const int blocks = m->all + m->nextn;
+    specdec__gguf_value v;
+    char key[96];
+
+    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
+    if (!specdec__gguf_find(&m->gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.type != SPECDEC_GGUF_F32)
+        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+    if (v.is_array && v.count != (uint64_t)blocks)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
+                             (unsigned long long)v.count, blocks);
+    *sparsity = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+    if (!(*sparsity <= 100))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+    *sparsity = *sparsity > -100 ? *sparsity : 0;
     return SPECDEC_OK;
 }
 
@@ -34149,7 +34438,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
     if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
-        return !s->kv_heads && (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || !s->feed_forward);
+        return !s->kv_heads &&
+               (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || (!s->feed_forward && !s->experts));
     if (!list->items)
         return (index + 1) % m->interval != 0;
     specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
@@ -34266,7 +34556,10 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 &&
+                        specdec__model_listed(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+                    ? m->experts
+                    : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
     s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
@@ -34866,6 +35159,16 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
+/* The dimensions of what a layer has for so many streams; of none: all are 0. */
+static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
+{
+    size[SPECDEC__DIM_STREAMS] = streams;
+    size[SPECDEC__DIM_CORRECTIONS] = streams * streams;
+    size[SPECDEC__DIM_PREDICTIONS] = streams * streams * streams;
+    size[SPECDEC__DIM_STREAM_NORMS] = streams ? embedding : 0;
+    size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
+}
+
 /* The dimensions of a layer whose attention is latent, where they differ from those of others. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
@@ -34908,6 +35211,7 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_INPUT] = m->inputs.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
+    specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
@@ -34971,6 +35275,9 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__SPARSE] &&
+        (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
+        return result;
     if (m->trait[SPECDEC__PARALLEL])
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
@@ -35258,6 +35565,30 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
+/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
+{
+    static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
+    const int others = m->streams.count - 1;
+    specdec_result result = SPECDEC_OK;
+    specdec__matrix all;
+    int i, k, found;
+
+    for (k = 0; k < 2 && others > 0 && !result; k++) {
+        memset(&all, 0, sizeof all);
+        result = specdec__model_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found, error);
+        if (!result && all.scales)
+            result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has scales of its own", names[k]);
+        all.rows = m->embedding;
+        for (i = 0; i < others && !result; i++) {
+            m->streams.matrix[k][i] = all;
+            m->streams.matrix[k][i].file += (size_t)i * (size_t)all.rows * all.row_bytes;
+            specdec__model_count_weights(m, &all);
+        }
+    }
+    return result;
+}
+
 /* The weights of norms that have none. */
 static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
 {
@@ -35360,6 +35691,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         "cls.output.weight" /* of rerankers; a text needs none */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
+    static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
@@ -35367,6 +35699,8 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         known |= specdec__bytes_are(name, whole[i]);
     for (i = 0; i < 3; i++)
         known |= m->inputs.width && specdec__bytes_are(name, inputs[i]);
+    for (i = 0; i < 2; i++)
+        known |= m->streams.count && specdec__bytes_are(name, streams[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
     for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
@@ -35428,6 +35762,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
@@ -35547,22 +35882,25 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, that of what is read, and that of embeddings for
-   layers. Layers, and parts of a model, lack some of them: these have no rows here. */
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
+
+/* Every matrix of a step, by number: those of layers, of streams, that of what is read, that of embeddings for layers,
+   and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
+    const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
 
-    return i < in_layers        ? &m->layer[i / each].matrix[i % each]
-           : i == in_layers     ? &m->reads.matrix
-           : i == in_layers + 1 ? &m->inputs.matrix
-                                : &m->output;
+    return i < in_layers ? &m->layer[i / each].matrix[i % each]
+           : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
+           : rest == 0   ? &m->reads.matrix
+           : rest == 1   ? &m->inputs.matrix
+                         : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + 2 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 2 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -37386,6 +37724,9 @@ typedef struct specdec__context {
     float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
                                   same x; NULL: it does not */
     float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
+    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
+    float *predicted;          /* (most, e): x as the layer at work has predicted it */
+    float *stream_router;      /* (most, 16): what the layer's router of streams says */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -37547,6 +37888,14 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     }
 }
 
+/* What residual streams beside x need. */
+static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
+{
+    c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
+    c->predicted = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    c->stream_router = SPECDEC__TAKE(arena, float, n * 16);
+}
+
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
@@ -37576,8 +37925,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     inner = n * (size_t)ff;
     if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
-    if (inner < n * (size_t)specdec__forward_stride(m->inputs.width))
-        inner = n * (size_t)specdec__forward_stride(m->inputs.width);
+    if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
+        inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
@@ -37640,7 +37989,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
-    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->inputs.width));
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
+                                                       model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                                                     specdec__max_int(reads, c->mix.inner)));
@@ -37650,6 +38000,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     if (model->inputs.width)
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
+    if (model->streams.count)
+        specdec__context_streams(c, n, arena);
     specdec__context_halves(c, n, arena);
     if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
         specdec__columns_take(&c->columns, heads, wide, arena);
@@ -38175,6 +38527,182 @@ static void specdec__forward_latent_row(const specdec__context *c, const specdec
     else
         memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
                                 (size_t)(head * rank), (size_t)rank * sizeof *out);
+}
+
+/* =====================================================================================================================
+ * >>forward/streams: several residual streams (AltUp), and gates of which few count (Gemma 3n): see specdec__streams.
+ * ================================================================================================================== */
+
+/* Row i of stream s. */
+static float *specdec__forward_stream(const specdec__context *c, int s, int i)
+{
+    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
+
+    return stream + (size_t)i * (size_t)c->e;
+}
+
+/* The sums of x (n, a multiple of 16), and of its squares, which are exact in double: 8 strided sums of each. */
+static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
+{
+    double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int i, k;
+
+    for (i = 0; i < n; i += 8)
+        for (k = 0; k < 8; k++) {
+            const double value = (double)x[i + k];
+
+            sums[k] += value;
+            of_squares[k] += value * value;
+        }
+    for (*sum = *squares = 0, k = 0; k < 8; k++) {
+        *sum += sums[k];
+        *squares += of_squares[k];
+    }
+}
+
+/* Gives row i of a stream the length of another one, which has this sum of squares. */
+static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
+{
+    const int width = c->model->embedding;
+    double sum, own;
+    float *row = specdec__forward_stream(c, s, i);
+
+    specdec__forward_moments(row, width, &sum, &own);
+    own = own > 1e-5 * width ? own : 1e-5 * width; /* as its authors have it */
+    if (squares > 0)
+        c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
+                                       specdec__inverse_root(own)), width);
+    else
+        memset(row, 0, (size_t)width * sizeof *row);
+}
+
+/* A thread's rows of all streams but x become as long as x; then, with `end`, x the mean of all. */
+static void specdec__forward_even(specdec__context *c, int thread, int end)
+{
+    const int count = c->model->streams.count;
+    double sum, squares;
+    int i, s;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *x = specdec__forward_stream(c, 0, i);
+
+        specdec__forward_moments(x, c->model->embedding, &sum, &squares);
+        for (s = 1; s < count; s++)
+            specdec__forward_lengthen(c, s, i, squares);
+        for (s = 1; end && s < count; s++)
+            c->kernels->add_scaled(x, 1, specdec__forward_stream(c, s, i), c->model->embedding);
+        if (end)
+            c->kernels->scale(x, 1 / (float)count, c->model->embedding);
+    }
+}
+
+/* out (rows) = weights (rows, count) * tanh(what the router of streams says of row i / embedding). */
+static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
+{
+    const int count = c->model->streams.count;
+    float modes[16] = {0};
+    int r, k;
+
+    memcpy(modes, c->stream_router + (size_t)i * 16, (size_t)count * sizeof *modes);
+    c->kernels->scale(modes, 1 / (float)c->model->embedding, 16);
+    c->kernels->cap(modes, 1, 16);
+    for (r = 0; r < rows; r++)
+        for (out[r] = 0, k = 0; k < count; k++)
+            out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
+}
+
+#define SPECDEC__STREAM_PIECE 64 /* columns of streams that are worked on at a time */
+
+/* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
+static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.to * 32;
+    float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
+    int i, at, s, k, n;
+
+    for (i = part.first; i < part.last; i++) {
+        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
+        for (at = part.from * 32; at < to; at += n) {
+            n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
+            for (s = 0; s < count; s++)
+                memcpy(old[s], specdec__forward_stream(c, s, i) + at, (size_t)n * sizeof(float));
+            for (s = 0; s < count; s++)
+                for (k = 0; k < count; k++)
+                    c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, weight[s * count + k], old[k], n);
+            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream(c, 0, i) + at,
+                   (size_t)n * sizeof(float));
+        }
+    }
+}
+
+/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
+   Then h = x times a weight, which is what goes with the layer's inputs. */
+static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.to * 32;
+    float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
+    int i, at, s, n;
+
+    for (i = part.first; i < part.last; i++) {
+        const float *predicted = c->predicted + (size_t)i * (size_t)c->e;
+        const float *x = specdec__forward_stream(c, 0, i) + part.from * 32;
+
+        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
+        for (at = part.from * 32; at < to; at += n) {
+            n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
+            memcpy(grown, specdec__forward_stream(c, 0, i) + at, (size_t)n * sizeof *grown);
+            c->kernels->add_scaled(grown, -1, predicted + at, n);
+            memcpy(specdec__forward_stream(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
+            for (s = 0; s < count; s++)
+                c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, 1 + weight[s], grown, n);
+        }
+        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.from * 32, 0, 1, NULL, 0,
+                             to - part.from * 32, c->h + (size_t)i * (size_t)c->e + part.from * 32);
+    }
+}
+
+/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at;
+    int i;
+
+    for (i = part.first; i < part.last; i++) {
+        const size_t row = (size_t)i * (size_t)c->e;
+        float *x = c->x + row + at, *h = c->h + row;
+
+        c->kernels->add_scaled(x, 1, h + at, count);
+        specdec__forward_norm(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
+                                 c->e - SPECDEC__APART, at, part.to * 32, h);
+        c->kernels->add_scaled(x, 1, h + at, count);
+        c->kernels->scale(x, 0.707106769f, count);
+        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+    }
+}
+
+/* A thread's rows of gates (n, stride), of so many values: each becomes what it exceeds their mean + sparsity times
+   their standard deviation by, or 0. */
+static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
+                                      int stride)
+{
+    double sum, squares, variance;
+    float least;
+    int i, j;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *row = gates + (size_t)i * (size_t)stride;
+
+        specdec__forward_moments(row, width, &sum, &squares);
+        sum /= width;
+        variance = squares / width - specdec__product(sum, sum);
+        variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;
+        least = (float)(sum + specdec__product((double)sparsity, variance));
+        for (j = 0; j < width; j++)
+            row[j] = row[j] > least ? row[j] - least : 0;
+    }
 }
 
 /* =====================================================================================================================
@@ -39656,6 +40184,11 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
     t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
     if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
+    if (layer->sparsity > 0 || layer->sparsity < 0) {
+        specdec__forward_sparsify(c, thread, layer->sparsity, c->hidden, layer->shape.feed_forward, ff);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
@@ -39709,13 +40242,83 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
     return specdec__pool_barrier(c->pool);
 }
 
-/* How a layer ends: x += what comes of its own embeddings, if there are any; then times its factor. Returns 1 when
-   cancelled. */
+/* What the streams' router of a layer says of x. Returns 1 when cancelled. */
+static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
+    const specdec__output t = specdec__forward_output(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
+
+    return specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+/* The streams of all rows are made of x, which is the first; or, at the end, x of them. Returns 1 when cancelled. */
+static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
+{
+    const specdec__streams *streams = &c->model->streams;
+    const int others = streams->count - 1;
+    specdec__input in = specdec__forward_normed(c, c->n, NULL);
+    specdec__output t[SPECDEC__MOST_STREAMS - 1];
+    int s;
+
+    for (s = 0; s < others; s++) {
+        t[s].matrix = &streams->matrix[end][s];
+        t[s].bias = NULL;
+        t[s].out = specdec__forward_stream(c, s + 1, 0);
+        in.from = t[s].out;
+        t[s].stride = (size_t)c->e;
+        if (end && specdec__forward_project(c, thread, &in, &t[s], 1))
+            return 1;
+    }
+    in.from = c->x;
+    if (!end && specdec__forward_project(c, thread, &in, t, others))
+        return 1;
+    specdec__forward_even(c, thread, end);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer begins that has several streams: it predicts them. Returns 1 when cancelled. */
+static int specdec__forward_layer_begin(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    if (specdec__forward_route_streams(c, thread, layer))
+        return 1;
+    specdec__forward_predict(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x becomes (x + what stands beside attention) / root(2): see specdec__streams. Returns 1 when cancelled. */
+static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__output t = specdec__forward_output(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
+
+    in.from = c->predicted;
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    in = specdec__forward_input(c->hidden, c->n, stride, NULL);
+    t = specdec__forward_output(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    specdec__forward_add_laurel(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer ends: streams are corrected, if there are several; x, or all others, += what comes of its own embeddings,
+   if there are any; then times its factor. Returns 1 when cancelled. */
 static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    const int count = c->model->streams.count;
     specdec__input in = specdec__forward_normed(c, c->n, NULL);
     specdec__output t;
+    int s;
+
+    if (count) {
+        if (specdec__forward_route_streams(c, thread, layer))
+            return 1;
+        specdec__forward_correct(c, thread, layer);
+        in = specdec__forward_input(c->h, c->n, c->e, NULL); /* which is made of x */
+    }
 
     if (width) {
         t = specdec__forward_output(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
@@ -39726,7 +40329,9 @@ static int specdec__forward_layer_end(specdec__context *c, int thread, const spe
         t = specdec__forward_output(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
-        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], c->x, c->x);
+        for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
+            specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], specdec__forward_stream(c, s, 0),
+                                 specdec__forward_stream(c, s, 0));
     }
     if (layer->vector[SPECDEC__OUTPUT_SCALE])
         specdec__forward_scale(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
@@ -40153,26 +40758,33 @@ static void specdec__forward_worker(void *argument, int thread)
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
-    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)))
+    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+        (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
             c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
+        if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
+            return;
         if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
+            return;
+        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_laurel(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
         if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
-        if ((c->inputs || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
+        if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
             specdec__forward_layer_end(c, thread, &m->layer[i]))
             return;
     }
+    if (c->streams && specdec__forward_project_streams(c, thread, 1))
+        return;
     specdec__forward_tap(c, thread, m->layers);
     specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
     if (c->row_count && specdec__model_ends(m) && !m->bare)
@@ -46795,6 +47407,7 @@ struct specdec {
     size_t text_room;
     unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
     int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
+    int in_call;                 /* a call that settings.calls constrains is being decoded */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
@@ -46954,28 +47567,37 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
-    if (!settings->constraint && !settings->allow)
+    if (!settings->constraint && !settings->calls && !settings->allow)
         return SPECDEC_OK;
     if (!SPECDEC__CONSTRAINTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
-    if (settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint is no constraint");
+    if ((settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC) ||
+        (settings->calls && settings->calls->magic != SPECDEC__CONSTRAINT_MAGIC))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint or settings.calls is no constraint");
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a constraint, though config.constraints is 0");
     return SPECDEC_OK;
 }
 
-/* The hash of what an answer is to obey; 0: nothing. */
-SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec_settings *settings)
+/* What an answer is to obey by settings: within a call what calls do. */
+SPECDEC__INLINE const specdec_constraint *specdec__stream_wants(const specdec *t, const specdec_settings *settings)
 {
-    return SPECDEC__CONSTRAINTS && settings->constraint ? settings->constraint->hash | 1 : 0;
+    return t->in_call ? settings->calls : settings->constraint;
+}
+
+/* The hash of that; 0: nothing. */
+SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec *t, const specdec_settings *settings)
+{
+    const specdec_constraint *wanted = specdec__stream_wants(t, settings);
+
+    return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
 /* Is it what answers of a text obey already? */
 static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
-           specdec__stream_hash(settings) == t->constrained.hash;
+           specdec__stream_hash(t, settings) == t->constrained.hash;
 }
 
 /* What the tokens of a text are limited by; NULL: nothing. */
@@ -46995,8 +47617,8 @@ static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
         specdec__constrained_begin(c, t->handed_out);
         t->closed_at = 0;
     }
-    c->constraint = settings->constraint;
-    c->hash = specdec__stream_hash(settings);
+    c->constraint = specdec__stream_wants(t, settings);
+    c->hash = specdec__stream_hash(t, settings);
     c->allow = settings->allow;
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
@@ -47092,11 +47714,12 @@ static void specdec__stream_answer(specdec *t)
     t->slid = 0;
     t->finished = 0;
     t->closed_at = 0;
+    t->inside = t->parts = t->in_call = 0;
+    specdec__stream_obey(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
-    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -47574,7 +48197,8 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
-    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
+    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
+                                             c->settings.allow);
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -48088,7 +48712,6 @@ static void specdec__engine_forget(specdec *t, int count)
 
     specdec__ahead_forget(t, count);
     specdec__constrained_forget(&t->constrained, count);
-    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -48286,6 +48909,7 @@ static void specdec__engine_unstock(specdec *t)
     specdec__engine_disown(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
+    t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
 /* The same where such children are; else the stock stays. */
@@ -48329,6 +48953,8 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     if (!SPECDEC__CONSTRAINTS || !c->masker)
         return;
     specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.constraint = c->constraint;
+    t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;
     t->constrained.length = c->length;
     t->constrained.last = c->last;
@@ -48352,8 +48978,6 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
-    t->closed_at = of->closed_at;
-    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -48364,6 +48988,7 @@ static specdec *specdec__engine_fork(specdec *of)
     memcpy(t->piece, of->piece, of->freed);
     t->inside = of->inside;
     t->parts = of->parts;
+    t->in_call = of->in_call;
     t->splitter = of->splitter;
     memcpy(t->part_bytes, of->part_bytes, 2 * of->text_room + SPECDEC__STOP_MAX_BYTES);
     if (of->splitter.input)
@@ -48375,6 +49000,8 @@ static specdec *specdec__engine_fork(specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     return t;
 }
 
@@ -48773,6 +49400,7 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
     if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
         specdec__engine_retain(t);
     specdec__ahead_forget(t, keep);
+    specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -48786,7 +49414,7 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
-    const int replaced = t->count - keep, from_row = t->from_row;
+    const int replaced = t->count - keep, from_row = t->from_row, closed_at = t->closed_at;
     double start = specdec__os_seconds();
     specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
@@ -48805,6 +49433,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
+        t->closed_at = closed_at;
         return result;
     }
     t->handed_out = t->count;
@@ -48876,6 +49505,7 @@ static void specdec__engine_resume(specdec *t)
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;
+    t->closed_at = 0;
 }
 
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
@@ -51325,9 +51955,9 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
     if (m->mixing.kind)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model with recurrent layers is not cut into parts");
-    if (m->inputs.width)
+    if (m->inputs.width || m->streams.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "a model with embeddings for each layer is not cut into parts");
+                             "a model with embeddings for each layer or several streams is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
@@ -54310,8 +54940,9 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if (t->handed_out < t->count && specdec__stream_counts(&t->settings)) {
-        specdec__engine_unstock(t);
+    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+               (t->count > count && specdec__constrained_is(&t->constrained))) {
+        specdec__engine_unstock(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
@@ -54755,6 +55386,39 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
+/* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
+   decoded otherwise. */
+static void specdec__part_obeys(specdec *t)
+{
+    specdec_splitter *s = &t->splitter;
+    const specdec_constraint *calls = t->settings.calls;
+    const char *before = s->started > 1 ? specdec__answer_bare[s->started - 2] : "";
+    const char named = (char)SPECDEC__TOOLS_NAMED;
+    const size_t since = (size_t)s->since;
+    specdec_constraint_state *state = &t->constrained.state[1];
+
+    if (!calls || !t->constrained.masker || (s->started != 0) == t->in_call)
+        return;
+    if (s->started) { /* what is behind the mark has been read */
+        specdec__vertex_begin(calls, state);
+        if (s->started < 0 &&
+            (specdec_constraint_advance(calls, state, s->note + s->name_at, (size_t)s->name_size) <
+                 (size_t)s->name_size || !specdec_constraint_advance(calls, state, &named, 1)))
+            s->started = 0; /* the model has named no tool */
+        else if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
+                 specdec_constraint_advance(calls, state, s->input - since, since) < since)
+            s->started = 0;
+        if (!s->started)
+            return;
+    }
+    if (t->handed_out < t->count)
+        specdec__engine_unstock(t);
+    t->in_call = s->started != 0;
+    specdec__stream_obey(t, &t->settings);
+    specdec__constrained_begin(&t->constrained, t->handed_out);
+    t->constrained.anchored = t->in_call;
+}
+
 /* The next part. What was handed out of the answer as bytes is taken apart first. */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
@@ -54772,6 +55436,8 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
     for (;;) {
         if (specdec__answer_next(&t->splitter, part))
             return SPECDEC_OK;
+        if (SPECDEC__CONSTRAINTS && t->parts == 1)
+            specdec__part_obeys(t);
         result = specdec__hand_out(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)
             return result;

@@ -360,7 +360,7 @@ static void check_folder(const char *folder, const char *begin, const int32_t *t
 static void test_shared(void)
 {
     char path[512], *line, *text;
-    static const char *const modern[] = {"lfm2-", "qwen35-", "granitehybrid-f", "granitehybrid-q", "granitehybrid-k", "falcon-h1-", "nemotron_h-"};
+    static const char *const modern[] = {"lfm2-", "qwen35-", "granitehybrid-f", "granitehybrid-q", "granitehybrid-k", "falcon-h1-", "nemotron_h"};
     int32_t tokens[64];
     size_t size = 0, i;
     int count = 0, taken = 0;
