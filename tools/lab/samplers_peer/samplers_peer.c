@@ -1,7 +1,7 @@
 /* samplers_peer.c - every sampler beside llama.cpp's of the same name, on random rows: the same candidates stay, with the
    same logits. It loads llama.cpp's library at run time, which npm's @node-llama-cpp/linux-x64 brings:
 
-     cc -O2 -I. tools/lab/samplers_peer.c -o samplers_peer -ldl -lm -pthread
+     cc -O2 -I. tools/lab/samplers_peer/samplers_peer.c -o samplers_peer -ldl -lm -pthread
      cd package/bins/linux-x64 && LD_LIBRARY_PATH=. samplers_peer libllama.v0.5.0.so VOCAB.gguf [ROWS [all]] */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
@@ -25,12 +25,13 @@ static struct {
     peer_sampler *(*top_n_sigma)(float);
     peer_sampler *(*xtc)(float, float, size_t, uint32_t);
     peer_sampler *(*temp_ext)(float, float, float);
-    peer_sampler *(*penalties)(int32_t, float, float, float);
-    peer_sampler *(*dry)(const void *, int32_t, float, float, int32_t, int32_t, const char **, size_t);
+    peer_sampler *(*penalties)(int32_t, int32_t, float, float, float); /* tokens of the vocabulary first */
+    peer_sampler *(*dry)(const void *, float, float, int32_t, int32_t, const char **, size_t);
     peer_sampler *(*mirostat)(uint32_t, float, float);
     void (*apply)(peer_sampler *, peer_array *);
     void (*accept)(peer_sampler *, int32_t);
     void (*release)(peer_sampler *);
+    void (*reset)(peer_sampler *);
     peer_params (*params)(void);
     void *(*load)(const char *, peer_params);
     const void *(*vocab)(const void *);
@@ -92,6 +93,7 @@ static void connect(const char *path)
     GET(apply, "llama_sampler_apply");
     GET(accept, "llama_sampler_accept");
     GET(release, "llama_sampler_free");
+    GET(reset, "llama_sampler_reset");
     GET(params, "llama_model_default_params");
     GET(load, "llama_model_load_from_file");
     GET(vocab, "llama_model_get_vocab");
@@ -100,11 +102,11 @@ static void connect(const char *path)
     peer.backends(".");
 }
 
-enum { MOST = 2000, RECENT = 200, KINDS = 10 };
+enum { MOST = 2000, RECENT = 200, KINDS = 10, KEPT = 100 /* rows of one DRY sampler, which is slow to make */ };
 static const char *const names[KINDS] = {"penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature", "mirostat 2"};
 
 /* What both are asked: random settings of one sampler, as both take them. */
-static peer_sampler *ask(int kind, specdec_sampling *s, const void *vocab, int recent_count)
+static peer_sampler *ask(int kind, specdec_sampling *s, const void *vocab)
 {
     static const char *breakers[] = {"\n", ":", "\"", "*"};
 
@@ -117,13 +119,13 @@ static peer_sampler *ask(int kind, specdec_sampling *s, const void *vocab, int r
         s->repetition_penalty = (float)(.8 + .5 * uniform());
         s->frequency_penalty = (float)(uniform() - .5);
         s->presence_penalty = (float)(uniform() - .5);
-        return peer.penalties(s->repetition_window, s->repetition_penalty, s->frequency_penalty, s->presence_penalty);
+        return peer.penalties(MOST, s->repetition_window, s->repetition_penalty, s->frequency_penalty, s->presence_penalty);
     case 1:
         s->dry_multiplier = (float)(.1 + uniform());
         s->dry_base = (float)(1 + uniform());
         s->dry_allowed_length = 1 + (int)(uniform() * 4);
-        s->dry_window = uniform() < .5 ? 0 : 1 + (int)(uniform() * recent_count);
-        return peer.dry(vocab, 4096, s->dry_multiplier, s->dry_base, s->dry_allowed_length, s->dry_window ? s->dry_window : -1, breakers, 4);
+        s->dry_window = uniform() < .5 ? 0 : 1 + (int)(uniform() * RECENT);
+        return peer.dry(vocab, s->dry_multiplier, s->dry_base, s->dry_allowed_length, s->dry_window ? s->dry_window : 4096, breakers, 4);
     case 2: return peer.top_n_sigma(s->top_n_sigma = (float)(.1 + 3 * uniform()));
     case 3: return peer.top_k(s->top_k = 1 + (int)(uniform() * 300));
     case 4: return peer.typical(s->typical_p = (float)(.05 + .94 * uniform()), 1);
@@ -178,19 +180,20 @@ int main(int argc, char **argv)
         return 1;
     }
     for (kind = 0; kind < KINDS; kind++) {
-        int sets = 0, logits = 0, near = 0;
+        int sets = 0, logits = 0, near = 0, kept = 0;
+        peer_sampler *sampler = NULL;
+        specdec_sampling s;
 
         for (round = 0; round < rows; round++) {
             const int size = 2 + (int)(uniform() * (MOST - 2)), few = 2 + (int)(uniform() * 40), recent_count = (int)(uniform() * RECENT);
             const double spread = .3 + 5 * uniform();
             specdec__sampler_input in;
             specdec_candidates list;
-            specdec_sampling s;
             peer_array array;
-            peer_sampler *sampler;
             int32_t recent[RECENT];
             int set = 0, far = 0;
             double least = 1e9;
+            float shift;
 
             for (i = 0; i < size; i++) {
                 row[i] = (float)(spread * sqrt(-2 * log(1 - uniform())) * cos(6.2831853 * uniform()));
@@ -201,7 +204,11 @@ int main(int argc, char **argv)
             }
             for (i = 0; i < recent_count; i++)
                 recent[i] = i > 4 && uniform() < .7 ? recent[i - 3] : (int32_t)(uniform() * (few < size ? few : size));
-            sampler = ask(kind, &s, vocab, recent_count);
+            if (!kept) {
+                sampler = ask(kind, &s, vocab);
+                kept = kind == 1 ? KEPT : 1;
+            }
+            kept--;
             for (i = 0; i < recent_count; i++)
                 peer.accept(sampler, recent[i]);
             memset(&in, 0, sizeof in);
@@ -217,7 +224,10 @@ int main(int argc, char **argv)
             array.selected = -1;
             array.sorted = 0;
             peer.apply(sampler, &array);
-            peer.release(sampler);
+            if (kept)
+                peer.reset(sampler);
+            else
+                peer.release(sampler);
             for (i = 0; i < list.count; i++)
                 mine[items[i].token] = items[i].logit;
             for (i = 0; i < (int)array.size; i++)
@@ -225,8 +235,10 @@ int main(int argc, char **argv)
             { /* logits but for a shift */
                 float best = -INFINITY;
 
+                shift = 0;
                 for (i = 0; i < size; i++)
                     best = theirs[i] > best ? theirs[i] : best;
+                shift = best;
                 for (i = 0; i < size; i++) {
                     set += (mine[i] > -INFINITY) != (theirs[i] > -INFINITY);
                     far += mine[i] > -INFINITY && theirs[i] > -INFINITY && fabs((double)(mine[i] - (theirs[i] - best))) > 1e-3 * (1 + fabs((double)mine[i]));
@@ -239,8 +251,18 @@ int main(int argc, char **argv)
             logits += far > 0;
             if ((set > 1 || far) && argc > 4)
                 printf("%s: row %d of %d: %d tokens differ, %d logits; kept %d and %d\n", names[kind], round, size, set, far, list.count, (int)array.size);
+            if (far && argc > 5) {
+                for (i = 0; i < recent_count; i++)
+                    printf(" %d", (int)recent[i]);
+                printf("\nmultiplier %g base %g allowed %d window %d:", (double)s.dry_multiplier, (double)s.dry_base, (int)s.dry_allowed_length, (int)s.dry_window);
+                for (i = 0; i < size; i++)
+                    if (fabs((double)(mine[i] - theirs[i] + shift)) > 1e-3 * (1 + fabs((double)mine[i])))
+                        printf(" %d (%g, %g)", i, (double)(mine[i] + shift), (double)theirs[i]);
+                printf("\n");
+            }
         }
         printf("%-12s %d rows: %d other sets (%d of these by one token), %d with other logits\n", names[kind], rows, sets, near, logits);
+        fflush(stdout);
         bad += sets - near + logits > 0;
     }
     return bad > 0;
