@@ -318,6 +318,7 @@ static specdec *specdec__engine_fork(specdec *of)
     if (of->splitter.input)
         t->splitter.input = (const char *)t->part_bytes + (of->splitter.input - (const char *)of->part_bytes);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
+    memcpy(t->surprise, of->surprise, count * sizeof *t->surprise);
     if (t->logprobs) {
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
