@@ -47724,8 +47724,11 @@ static void specdec__stream_answer(specdec *t)
     t->slid = 0;
     t->finished = 0;
     t->closed_at = 0;
-    t->inside = t->parts = t->in_call = 0;
-    specdec__stream_obey(t, &t->settings);
+    t->inside = t->parts = 0;
+    if (t->in_call) {
+        t->in_call = 0;
+        specdec__stream_obey(t, &t->settings);
+    }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
@@ -57376,6 +57379,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->stop.cut = field[SPECDEC__SAVE_CUT];
     specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
+    t->inside = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
