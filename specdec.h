@@ -57577,6 +57577,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     specdec__engine_disown(t, 0);
     specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
+    t->in_call = 0;
     specdec__stream_set(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);
     specdec__load_state(t, saved.field, &stop, held);
