@@ -87,7 +87,7 @@ static void settle(server *s)
     if (!specdec_get_model_info(specdec_get_model(s->engine), &model)) {
         taken = settings_from_file(&s->settings, model.gguf);
         s->last_pooling = pools_last(s->o, &model);
-        s->calls_known = model.call_format != NULL;
+        s->calls = model.call_format;
     }
     settings_take(&s->settings, &s->o->config.settings, s->o->given);
     settings_tell(&s->settings, taken ? "as the model's file says:" : "samples as with");

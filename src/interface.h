@@ -208,6 +208,8 @@ typedef struct specdec_settings {
                                                nothing more can follow, the answer ends. Where only one continuation is
                                                possible, its tokens are those of the model's tokenizer. Must stay valid
                                                until other settings replace it */
+    const specdec_constraint *calls;        /* what each call of a tool obeys from where its mark is written, in answers
+                                               that are taken in parts: made of SPECDEC_CONSTRAINT_TOOLS; NULL: none */
     specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
     void *allow_data;                       /* its user_data */
 } specdec_settings;
@@ -365,6 +367,7 @@ typedef struct specdec_config {
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
     X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("calls", calls, POINTER, 0, 0, NULL, "what calls of tools obey") \
     X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
     X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
@@ -688,6 +691,7 @@ typedef struct specdec_splitter {
     size_t length;
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int started, since, name_at, name_size; /* a call has, so many bytes ago; its name in `note` */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -1086,6 +1090,8 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_GBNF,    /* a grammar as llama.cpp has them, whose first rule is root */
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
+    SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
+                                   it; choices, if there are any, are the names of those that may be called */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
@@ -1096,6 +1102,7 @@ typedef struct specdec_constraint_source {
     size_t length;              /* of so many bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
     const char *const *choices; /* (choice_count) texts to choose from */
     int choice_count;
+    const char *calls;          /* tools: how the model writes calls (specdec_model_info) */
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 

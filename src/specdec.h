@@ -100,7 +100,8 @@
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer
          template template_write template_method template_filter template_token template_parse template_run chat
          conversation
-     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
+     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
+         mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent streams attention recurrent step
      >>speculation/ heads sample tree verify ngram ngram_file retrieve constrained draft levels draft_model
@@ -183,6 +184,7 @@
 #include "constraint/schema.h"
 #include "constraint/values.h"
 #include "constraint/objects.h"
+#include "constraint/tools.h"
 #include "constraint/compile.h"
 #include "constraint/trie.h"
 #include "constraint/mask.h"

@@ -298,7 +298,7 @@ static void engine_end(server *s, request *r)
 /* An answer has ended. */
 static void engine_finish(server *s, request *r, choice *c)
 {
-    const specdec_stop stop = specdec_stopped(c->sequence, NULL);
+    const specdec_stop stop = c->called ? SPECDEC_STOP_END : specdec_stopped(c->sequence, NULL);
     event e = {{SPECDEC_PART_CONTENT, -1, {NULL, 0}}, -1, NULL};
 
     c->finish = stop == SPECDEC_STOP_LIMIT || stop == SPECDEC_STOP_CONTEXT ? "length" : c->call_count ? "tool_calls" : "stop";
@@ -321,6 +321,8 @@ static specdec_result engine_collect(server *s, request *r, choice *c)
         result = engine_take(r, c, &part);
         if (!result || result == SPECDEC_DONE)
             engine_part(s, r, c, &part);
+        c->called = !result && part.kind == SPECDEC_PART_END && r->one_call;
+        result = c->called ? SPECDEC_DONE : result;
     } while (!result);
     if (result == SPECDEC_DONE)
         engine_finish(s, r, c);

@@ -278,30 +278,28 @@ static int check_messages(const request *r, refusal *why)
 
 enum { CONSTRAINT_MOST = 64 << 20 }; /* bytes that a constraint is compiled in, at most */
 
-/* Compiles what an answer shall obey. The work is bounded, whatever the source is. */
-static int compile_constraint(request *r, const specdec_constraint_source *source, const char *name, refusal *why)
+/* Compiles what an answer, or a call, shall obey, into memory that becomes the request's. The work is bounded, whatever
+   the source is. NULL after noting why. */
+static const specdec_constraint *compile(void **memory, const specdec_constraint_source *source, const char *name, refusal *why)
 {
     const specdec_constraint *constraint = NULL;
     specdec_error error;
     size_t bytes;
     specdec_result result = specdec_constraint_needed(source, &bytes, &error);
 
-    for (; !result && bytes <= CONSTRAINT_MOST; bytes *= 4) {
-        free(r->constraint);
-        r->constraint = malloc(bytes);
-        if (!r->constraint)
-            return refuse(why, 500, NULL, "out of memory");
-        result = specdec_constraint_init(&constraint, source, r->constraint, bytes, &error);
-        if (result != SPECDEC_ERROR_MEMORY)
+    for (; !result && !constraint && bytes <= CONSTRAINT_MOST; bytes *= 4) {
+        free(*memory);
+        *memory = malloc(bytes);
+        if (!*memory)
             break;
-        result = SPECDEC_OK;
+        result = specdec_constraint_init(&constraint, source, *memory, bytes, &error);
+        result = result == SPECDEC_ERROR_MEMORY ? SPECDEC_OK : result;
     }
-    if (!result && !constraint)
-        return refuse(why, 400, NULL, "\"%s\" is too large", name);
     if (result)
-        return refuse(why, 400, NULL, "\"%s\": %s", name, error.text);
-    r->settings.constraint = constraint;
-    return 1;
+        refuse(why, 400, NULL, "\"%s\": %s", name, error.text);
+    else if (!constraint)
+        refuse(why, 400, NULL, "\"%s\" is too large", name);
+    return constraint;
 }
 
 /* Makes the answer obey a JSON schema; compact: without white space, of which there is else as much as the model likes. */
@@ -309,7 +307,6 @@ static int take_schema(request *r, const json_t *schema, int compact, refusal *w
 {
     specdec_constraint_source source;
     char *words;
-    int good;
 
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return refuse(why, 400, NULL, "\"response_format\": \"json_schema\" needs a \"schema\"");
@@ -321,9 +318,9 @@ static int take_schema(request *r, const json_t *schema, int compact, refusal *w
     source.text = words;
     source.length = strlen(words);
     source.compact = compact;
-    good = compile_constraint(r, &source, "response_format", why);
+    r->settings.constraint = compile(&r->constraint, &source, "response_format", why);
     free(words);
-    return good;
+    return r->settings.constraint != NULL;
 }
 
 /* A grammar in GBNF, as llama.cpp's server takes it. */
@@ -340,7 +337,8 @@ static int take_grammar(request *r, refusal *why)
     source.kind = SPECDEC_CONSTRAINT_GBNF;
     source.text = json_string_value(grammar);
     source.length = json_string_length(grammar);
-    return compile_constraint(r, &source, "grammar", why);
+    r->settings.constraint = compile(&r->constraint, &source, "grammar", why);
+    return r->settings.constraint != NULL;
 }
 
 /* The form of an answer: any text, a JSON object, or what a schema describes. */
@@ -365,15 +363,43 @@ static int take_format(request *r, refusal *why)
     return good;
 }
 
-/* Tools: the model must have marks for calls. */
-static int check_tools(const server *s, const request *r, refusal *why)
+/* The one tool that must be called; NULL: none is named. */
+static const char *named_tool(const request *r)
 {
-    const json_t *choice_of = member(r->json, "tool_choice");
+    return json_string_value(json_object_get(json_object_get(member(r->json, "tool_choice"), "function"), "name"));
+}
 
-    if (is_nothing(member(r->json, "tools")) || s->calls_known ||
-        (json_is_string(choice_of) && strcmp(json_string_value(choice_of), "none") == 0))
+/* Tools: calls obey their schemas. The model must have marks for calls. */
+static int take_tools(const server *s, request *r, refusal *why)
+{
+    const json_t *tools = member(r->json, "tools"), *choice_of = member(r->json, "tool_choice");
+    const char *name = named_tool(r);
+    specdec_constraint_source source;
+    int several = 1;
+    char *words;
+
+    if (is_nothing(tools) || (json_is_string(choice_of) && strcmp(json_string_value(choice_of), "none") == 0))
         return 1;
-    return refuse(why, 400, "unsupported", "this model's chat template has no calls of tools that are known here");
+    if (!s->calls)
+        return refuse(why, 400, "unsupported", "this model's chat template has no calls of tools that are known here");
+    if (!take_switch(r->json, "parallel_tool_calls", &several, why))
+        return 0;
+    r->one_call = name || !several;
+    if (r->settings.constraint)
+        return refuse(why, 400, "unsupported", "\"tools\" go without \"response_format\" and \"grammar\" here");
+    words = json_dumps(tools, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!words)
+        return refuse(why, 400, NULL, "\"tools\" cannot be read");
+    memset(&source, 0, sizeof source);
+    source.kind = SPECDEC_CONSTRAINT_TOOLS;
+    source.text = words;
+    source.length = strlen(words);
+    source.calls = s->calls;
+    source.choices = name ? &name : NULL;
+    source.choice_count = name != NULL;
+    r->settings.calls = compile(&r->calls, &source, "tools", why);
+    free(words);
+    return r->settings.calls != NULL;
 }
 
 /* Makes the choices: n answers of each prompt. */
@@ -409,7 +435,7 @@ static int take_answer_request(const server *s, request *r, refusal *why)
     if (r->kind == REQUEST_COMPLETION)
         return take_prompts(s, r, "prompt", why);
     r->prompts = 1;
-    return check_tools(s, r, why) && check_messages(r, why);
+    return take_tools(s, r, why) && check_messages(r, why);
 }
 
 static int take_embedding_request(const server *s, request *r, refusal *why)

@@ -27,6 +27,7 @@ typedef struct choice {
     text content, thoughts;  /* the answer, where it is not streamed */
     tool_call *calls;        /* (call_count) */
     int call_count;
+    int called;              /* the one call that is wanted is whole */
     char cut[4];             /* (cut_count) bytes of a character of a call whose others are still to come */
     int cut_count;
     text logprobs;           /* JSON items, for "content" of logprobs, or NULL */
@@ -53,7 +54,8 @@ typedef struct request {
     json_t *json;                /* the body; what settings point to lies in it */
     specdec_settings settings;
     specdec_bias *biases;
-    void *constraint;            /* what settings.constraint lies in */
+    void *constraint, *calls;    /* what settings.constraint and settings.calls lie in */
+    int one_call;                /* an answer ends behind its first call of a tool */
     int seeded, stream, usage_wanted, guesses_wanted, logprobs, top_logprobs, base64, n;
     int prompts, count;          /* prompts, choices */
     choice *choices;             /* (count) */
@@ -107,7 +109,7 @@ typedef struct server {
     specdec_settings settings;      /* of requests that say nothing else */
     specdec_info info;
     char model[128];                /* what the model is called */
-    int calls_known;                /* the model has marks for calls of tools */
+    const char *calls;              /* how the model writes calls of tools; NULL: not known */
     int last_pooling;               /* embeddings are the last token's state, not the mean */
     int loopback;                   /* only this machine is listened to */
     uint64_t salt;                  /* of ids */
@@ -169,6 +171,7 @@ static void request_release(server *s, request *r)
     free(r->choices);
     free(r->biases);
     free(r->constraint);
+    free(r->calls);
     text_free(&r->body);
     text_free(&r->out);
     json_decref(r->json);

@@ -275,6 +275,8 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     if (!SPECDEC__CONSTRAINTS || !c->masker)
         return;
     specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.constraint = c->constraint;
+    t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;
     t->constrained.length = c->length;
     t->constrained.last = c->last;
@@ -310,6 +312,7 @@ static specdec *specdec__engine_fork(specdec *of)
     memcpy(t->piece, of->piece, of->freed);
     t->inside = of->inside;
     t->parts = of->parts;
+    t->in_call = of->in_call;
     t->splitter = of->splitter;
     memcpy(t->part_bytes, of->part_bytes, 2 * of->text_room + SPECDEC__STOP_MAX_BYTES);
     if (of->splitter.input)
