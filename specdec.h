@@ -92,20 +92,19 @@
 
    CONTENTS (search for the marker, >>room/part)
 
-     >>base/ base os pool lane op
+     >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
-         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
+         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer
-         template template_write template_method template_filter template_token template_parse template_run chat
-         conversation
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+         template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent streams attention recurrent step
-     >>speculation/ heads sample tree verify ngram ngram_file retrieve constrained draft levels draft_model
-         draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>speculation/ heads sample samplers tree verify ngram ngram_file retrieve constrained row draft levels
+         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -278,17 +277,62 @@ typedef struct specdec_bias {
     float bias;
 } specdec_bias;
 
-/* How tokens are chosen. {0}: greedily. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
+/* Samplers: X(NAME, name in lists), in their default order, which is that of llama.cpp. */
+#define SPECDEC_SAMPLERS(X) \
+    X(PENALTIES, "penalties") \
+    X(DRY, "dry") \
+    X(TOP_N_SIGMA, "top_n_sigma") \
+    X(TOP_K, "top_k") \
+    X(TYPICAL, "typ_p") \
+    X(TOP_P, "top_p") \
+    X(MIN_P, "min_p") \
+    X(XTC, "xtc") \
+    X(TEMPERATURE, "temperature")
+
+typedef enum specdec_sampler {
+    SPECDEC_SAMPLER_NONE,
+#define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
+    SPECDEC_SAMPLERS(SPECDEC__SAMPLER)
+#undef SPECDEC__SAMPLER
+    SPECDEC_SAMPLER_COUNT
+} specdec_sampler;
+
+#define SPECDEC__SAMPLER_NAME(NAME, name) "|" name
+#define SPECDEC_SAMPLER_NAMES (&"" SPECDEC_SAMPLERS(SPECDEC__SAMPLER_NAME)[1]) /* "penalties|dry|..." */
+
+/* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
+   of the text, its position and the seed, so that a sequence with draft tokens is one without. */
 typedef struct specdec_sampling {
-    float temperature;         /* up to 1e6; 0: greedy, everything below but penalty and biases is then ignored */
+    float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
     int32_t top_k;             /* keep the k best; 0: off */
-    float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
+    float top_p;               /* keep the fewest best that hold this probability (of what is left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
     int bias_count;
+    float frequency_penalty;   /* times how often a token is in that window is taken from its logit; 0: off */
+    float presence_penalty;    /* is taken from the logits of all tokens in that window; 0: off */
+    float dry_multiplier;      /* of what is taken from a token that would lengthen a repetition: dry_multiplier *
+                                  dry_base^(its length - dry_allowed_length), from that length on; 0: off */
+    float dry_base;            /* from 1 on; 0: 1.75 */
+    int32_t dry_allowed_length; /* 0: 2 */
+    int32_t dry_window;        /* tokens that are searched for repetitions; 0: all that are handed over */
+    char dry_breakers[16];     /* characters: a repetition does not go on across a token that has one of them; "": line
+                                  feed : " *   (only in engines, whose tokens have characters) */
+    float top_n_sigma;         /* keep logits not further below the best than so many standard deviations; 0: off */
+    float typical_p;           /* keep the fewest whose surprise is nearest the mean and that hold this probability;
+                                  0 or 1: off */
+    float xtc_probability;     /* that at a position all but the least probable of those at least xtc_threshold probable
+                                  are removed; 0: off */
+    float xtc_threshold;       /* 0: 0.1; above 0.5: off */
+    float temperature_range;   /* the temperature is up to so much lower or higher, by the entropy; 0: off */
+    float temperature_exponent; /* of the entropy over the largest possible one; 0: 1 */
+    float mirostat_tau;        /* surprise, in bits, that an answer's tokens shall have in the mean: mirostat 2, which
+                                  follows biases and temperature; other samplers do not count then. 0: off */
+    float mirostat_rate;       /* how fast it learns; 0: 0.1 */
+    unsigned char samplers[16]; /* which samplers, in which order (specdec_sampler), 0 behind the last; {0}: all */
 } specdec_sampling;
 
 #define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
@@ -316,6 +360,8 @@ typedef struct specdec_settings {
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
+    int min_tokens;                         /* no token that ends the answer is chosen before so many are written */
+    int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
     const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
                                                NULL: nothing. Where it is complete, the model may end the answer; where
                                                nothing more can follow, the answer ends. Where only one continuation is
@@ -429,9 +475,9 @@ typedef struct specdec_config {
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
-    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
-                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
-                                   if settings have one */
+    int constraints;            /* not 0: sequences may have constraints (settings.constraint, settings.allow); takes
+                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if
+                                   settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -469,6 +515,32 @@ typedef struct specdec_config {
     X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
     X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
     X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("frequency_penalty", sampling.frequency_penalty, REAL, -1e3, 1e3, NULL, \
+      "against repetition, for each time that a token is there; 0: off (0)") \
+    X("presence_penalty", sampling.presence_penalty, REAL, -1e3, 1e3, NULL, "the same, once a token is there (0)") \
+    X("dry_multiplier", sampling.dry_multiplier, REAL, 0, 1e6, NULL, \
+      "DRY: against lengthening what was written before; 0: off (0)") \
+    X("dry_base", sampling.dry_base, REAL, 1, 1e6, NULL, "its base; 0: 1.75 (0)") \
+    X("dry_allowed_length", sampling.dry_allowed_length, INTEGER, 0, 1 << 24, NULL, \
+      "repetitions of fewer tokens are left alone; 0: 2 (0)") \
+    X("dry_window", sampling.dry_window, INTEGER, 0, 1 << 24, NULL, "tokens it looks back; 0: all (0)") \
+    X("dry_breakers", sampling.dry_breakers, CHARACTERS, 0, 15, NULL, \
+      "characters that end a repetition (line feed, colon, quotation mark, star)") \
+    X("top_n_sigma", sampling.top_n_sigma, REAL, 0, 1e6, NULL, \
+      "logits within N standard deviations of the best; 0: off (0)") \
+    X("typical_p", sampling.typical_p, REAL, 0, 1, NULL, \
+      "sample among the most typical that hold this probability; 0 or 1: off (1)") \
+    X("xtc_probability", sampling.xtc_probability, REAL, 0, 1, NULL, \
+      "XTC: how often all but the least of the probable tokens are removed; 0: off (0)") \
+    X("xtc_threshold", sampling.xtc_threshold, REAL, 0, 1, NULL, "from which probability on; 0: 0.1 (0)") \
+    X("temperature_range", sampling.temperature_range, REAL, 0, 1e6, NULL, \
+      "the temperature is up to so much lower or higher, by the entropy; 0: off (0)") \
+    X("temperature_exponent", sampling.temperature_exponent, REAL, 0, 1e3, NULL, "of the entropy there; 0: 1 (0)") \
+    X("mirostat_tau", sampling.mirostat_tau, REAL, 0, 1e3, NULL, \
+      "mirostat 2: the surprise in bits that tokens shall have, in place of other samplers; 0: off (0)") \
+    X("mirostat_rate", sampling.mirostat_rate, REAL, 0, 1e3, NULL, "how fast it learns; 0: 0.1 (0)") \
+    X("samplers", sampling.samplers, SEQUENCE, 0, 0, SPECDEC_SAMPLER_NAMES, \
+      "samplers in their order, separated by ; (penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)") \
     X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
       "tokens after a prompt, at most; 0: as many as the context holds (0)") \
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
@@ -476,6 +548,8 @@ typedef struct specdec_config {
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
     X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("min_tokens", min_tokens, INTEGER, 0, 1 << 24, NULL, "the answer does not end before so many tokens (0)") \
+    X("ignore_end", ignore_end, SWITCH, 0, 1, NULL, "the model's tokens that end an answer are never chosen") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
@@ -514,7 +588,7 @@ typedef struct specdec_config {
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
       "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
-      "by the model itself; repetition (auto)") \
+      "by the model itself; repetition; what a constraint leaves no choice about (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
@@ -555,6 +629,8 @@ typedef enum specdec_field_kind {
     SPECDEC_FIELD_WORD,    /* a string */
     SPECDEC_FIELD_FILE,    /* a path */
     SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_CHARACTERS, /* an array of char that holds the string */
+    SPECDEC_FIELD_SEQUENCE, /* an array of bytes: words that ; separates, as their places from 1 on */
     SPECDEC_FIELD_POINTER  /* not from a text */
 } specdec_field_kind;
 
@@ -1036,8 +1112,9 @@ typedef struct specdec_candidates {
     int greedy;               /* not zero: no noise, the best logit wins */
 } specdec_candidates;
 
-/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the
-   temperature. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped).
+/* Turns logits[vocab] into candidates: biased, then by the samplers in their order, shifted so that the best is 0, the
+   temperature included. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped);
+   its length is the position of XTC's noise; mirostat begins as an answer does.
    out->items must have room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At
    temperature 0 every token stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float
@@ -5639,6 +5716,8 @@ typedef struct specdec__recurrence {
                            uint64_t noise_row, uint32_t first)) \
     /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
     X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
+    /* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too. */ \
+    X(isa, mass, void, (const float *logits, int count, float best, float least, double *sums)) \
     /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. \
        The products are exact: high and low are floats in doubles. */ \
     X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
@@ -32013,7 +32092,8 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__TOOLS_NAMED 1u /* the byte between a name and its arguments, where their mark is read elsewhere */
 
-/* Appends a part of JSON: white space is free where JSON has it, outside strings. */
+/* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
+   the part has it. */
 static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
 {
     int string = 0;
@@ -32021,8 +32101,10 @@ static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char 
     for (; *text && !s->b->failed; text++) {
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
-        if (!string && specdec__answer_is_space((unsigned char)*text))
+        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* of which models write one, if any */
+            specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
             continue;
+        }
         if (punctuation)
             specdec__literal_space(s, all);
         specdec__literal_byte(s, all, (unsigned char)*text);
@@ -32133,7 +32215,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
         return;
     }
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
     if (specdec__tools_lists(row)) { /* which has begun already before the second call */
         const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
 
@@ -41077,12 +41159,10 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
 }
 
 /* =====================================================================================================================
- * >>speculation/sample: a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
- *     noise that is a function of (seed, position, token).
+ * >>speculation/sample: candidates and their order; candidates become tokens or a distribution by noise that is a
+ *     function of (seed, position, token).
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_WINDOW     64 /* repetition_window when the caller leaves it 0 */
-#define SPECDEC__SAMPLE_NUCLEUS    64 /* candidates sorted first when looking for a top-p set; then 8 times more */
 #define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is larger: 32 ln 2 and some rounding */
 #define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
 
@@ -41131,30 +41211,41 @@ SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidat
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-#define SPECDEC__SAMPLE_ORDER(key, a, b) specdec__sample_before(a, b)
-SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, void, SPECDEC__SAMPLE_ORDER)
+/* The same, or where there is a center: the logit that is nearer to it first. */
+SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
+{
+    float from_a, from_b;
 
-/* Brings the best k of count items to the front, sorted; 0 < k <= count. O(count) for small k. */
-static void specdec__sample_select(specdec_candidate *items, int count, int k)
+    if (!center)
+        return specdec__sample_before(a, b);
+    from_a = a.logit > *center ? a.logit - *center : *center - a.logit;
+    from_b = b.logit > *center ? b.logit - *center : *center - b.logit;
+    return from_a < from_b || (!(from_a > from_b) && specdec__sample_before(a, b));
+}
+
+SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
+
+/* Brings the first k of count items in this order to the front, sorted; 0 < k <= count. O(count) for small k. */
+static void specdec__sample_select(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
     int i;
 
     for (i = k / 2 - 1; i >= 0; i--)
-        specdec__sample_sink(items, NULL, k, i);
+        specdec__sample_sink(items, center, k, i);
     for (i = k; i < count; i++) {
-        if (specdec__sample_before(items[i], items[0])) {
+        if (specdec__sample_nearer(center, items[i], items[0])) {
             moving = items[i];
             items[i] = items[0];
             items[0] = moving;
-            specdec__sample_sink(items, NULL, k, 0);
+            specdec__sample_sink(items, center, k, 0);
         }
     }
     for (i = k - 1; i > 0; i--) {
         moving = items[i];
         items[i] = items[0];
         items[0] = moving;
-        specdec__sample_sink(items, NULL, i, 0);
+        specdec__sample_sink(items, center, i, 0);
     }
 }
 
@@ -41164,194 +41255,6 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
         return specdec__float_from_bits(0xff800000u);
     return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
-}
-
-/* Does the penalty change anything? */
-SPECDEC__INLINE int specdec__sample_penalises(const specdec_sampling *sampling)
-{
-    return sampling->repetition_penalty > 0.0f && (sampling->repetition_penalty < 1.0f ||
-                                                   sampling->repetition_penalty > 1.0f);
-}
-
-/* Do the penalty or biases change logits? */
-SPECDEC__INLINE int specdec__sample_alters(const specdec_sampling *sampling)
-{
-    return sampling->bias_count > 0 || specdec__sample_penalises(sampling);
-}
-
-/* Is anything cut off before a token is drawn? A constraint then comes first. */
-SPECDEC__INLINE int specdec__sample_filters(const specdec_sampling *sampling)
-{
-    return sampling->temperature > 0.0f && (sampling->top_k > 0 || (sampling->top_p > 0.0f && sampling->top_p < 1.0f) ||
-                                            sampling->min_p > 0.0f);
-}
-
-SPECDEC__FOR_SIZE
-static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
-{
-    int i;
-
-    if (sampling->bias_count < 0 || (sampling->bias_count && !sampling->biases))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d biases, or none where they should be",
-                             sampling->bias_count);
-    for (i = 0; i < sampling->bias_count; i++)
-        if (!(sampling->biases[i].bias <= 0.0f) && !(sampling->biases[i].bias > 0.0f))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the bias of token %d is not a number",
-                                 (int)sampling->biases[i].token);
-    return SPECDEC_OK;
-}
-
-static specdec_result specdec__sample_check(const specdec_sampling *sampling, specdec_error *error)
-{
-    if (!(sampling->temperature >= 0.0f && sampling->temperature <= 1e6f))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "temperature must be 0 (greedy) or a number up to 1000000");
-    if (sampling->top_k < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "top_k is %d; it must be 0 (off) or more",
-                             (int)sampling->top_k);
-    if (!(sampling->top_p >= 0.0f && sampling->top_p <= 1.0f))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "top_p must be within 0 (off) and 1 (off)");
-    if (!(sampling->min_p >= 0.0f && sampling->min_p <= 1.0f))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "min_p must be within 0 (off) and 1");
-    if (!(sampling->repetition_penalty >= 0.0f && sampling->repetition_penalty <= 1e6f))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "repetition_penalty must be 0 or 1 (off) or a number up to 1000000");
-    if (sampling->repetition_window < -1)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "repetition_window is %d; it must be -1 (all), 0 (%d) or more",
-                             (int)sampling->repetition_window, SPECDEC__SAMPLE_WINDOW);
-    return specdec__sample_check_biases(sampling, error);
-}
-SPECDEC__FOR_SPEED
-
-/* The logit of a token of a row, with its biases: they are few. */
-static float specdec__sample_biased(const specdec_sampling *sampling, const float *logits, int32_t token)
-{
-    float logit = specdec__sample_clean(logits[token]);
-    int i;
-
-    for (i = 0; i < sampling->bias_count; i++)
-        if (sampling->biases[i].token == token)
-            logit = specdec__sample_clean(logit + sampling->biases[i].bias);
-    return logit;
-}
-
-/* Copies the row into items[vocab], items[i] being token i, adds biases and makes tokens of the window less likely. */
-static void specdec__sample_alter(specdec_candidate *items, const specdec_sampling *sampling, const float *logits,
-                                  int vocab, const int32_t *recent, int recent_count)
-{
-    int window = sampling->repetition_window ? sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
-    float penalty = sampling->repetition_penalty;
-    int i;
-
-    for (i = 0; i < vocab; i++) {
-        items[i].token = i;
-        items[i].logit = specdec__sample_clean(logits[i]);
-    }
-    for (i = 0; i < sampling->bias_count; i++) {
-        const int32_t token = sampling->biases[i].token;
-
-        if (token >= 0 && token < vocab)
-            items[token].logit = specdec__sample_clean(items[token].logit + sampling->biases[i].bias);
-    }
-    if (!specdec__sample_penalises(sampling))
-        return;
-    for (i = window < 0 ? 0 : specdec__max_int(recent_count - window, 0); i < recent_count; i++) {
-        int32_t token = recent[i];
-
-        if (token >= 0 && token < vocab) {
-            float logit = specdec__sample_biased(sampling, logits, token); /* afresh, so that repeats count once */
-
-            items[token].logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
-        }
-    }
-}
-
-/* Drops candidates of probability zero and shifts the rest so that the best logit is 0. Returns how many stay, >= 1. */
-static int specdec__sample_shift(specdec_candidate *items, int vocab)
-{
-    float best = specdec__float_from_bits(0xff800000u);
-    int i, count = 0;
-
-    for (i = 0; i < vocab; i++)
-        best = items[i].logit > best ? items[i].logit : best;
-    for (i = 0; i < vocab; i++) {
-        float logit = items[i].logit - best;
-
-        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
-            items[count].token = items[i].token;
-            items[count++].logit = logit;
-        }
-    }
-    if (count == 0) {
-        items[0].token = 0; /* nothing in the row is a number above -infinity */
-        items[0].logit = 0.0f;
-        count = 1;
-    }
-    return count;
-}
-
-/* Keeps the fewest best candidates that hold top_p of the probability; leaves them sorted. Returns how many. */
-static int specdec__sample_nucleus(specdec_candidate *items, int count, float top_p, int sorted)
-{
-    int i = 0, ready = sorted ? count : specdec__min_int(SPECDEC__SAMPLE_NUCLEUS, count);
-    double total = 0.0, reached = 0.0;
-
-    for (i = 0; i < count; i++)
-        total += (double)specdec__exp(items[i].logit);
-    total *= (double)top_p;
-    if (!sorted)
-        specdec__sample_select(items, count, ready);
-    for (i = 0;; ready = ready > count / 8 ? count : ready * 8) {
-        for (; i < ready; i++) {
-            reached += (double)specdec__exp(items[i].logit);
-            if (reached >= total)
-                return i + 1;
-        }
-        if (ready == count)
-            return count;
-        specdec__sample_select(items + ready, count - ready,
-                               specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
-    }
-}
-
-specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
-                                     int vocab, const int32_t *recent, int recent_count, specdec_error *error)
-{
-    specdec_candidate *items = out ? out->items : NULL;
-    int i, count, kept, sorted = 0;
-    specdec_result result;
-
-    if (!items || !sampling || !logits || vocab < 1 || recent_count < 0 || (recent_count && !recent))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "sampling needs candidates, settings and a row of at least one logit");
-    result = specdec__sample_check(sampling, error);
-    if (result)
-        return result;
-    specdec__sample_alter(items, sampling, logits, vocab, recent, recent_count);
-    count = specdec__sample_shift(items, vocab);
-    out->greedy = !(sampling->temperature > 0.0f);
-    out->count = count;
-    if (out->greedy)
-        return SPECDEC_OK;
-    if (sampling->top_k > 0 && sampling->top_k < count) {
-        count = sampling->top_k;
-        specdec__sample_select(items, out->count, count);
-        sorted = 1;
-    }
-    if (sampling->top_p > 0.0f && sampling->top_p < 1.0f)
-        count = specdec__sample_nucleus(items, count, sampling->top_p, sorted);
-    if (sampling->min_p > 0.0f) {
-        float least = specdec__log(sampling->min_p);
-
-        for (i = 0, kept = 0; i < count; i++)
-            if (items[i].logit >= least)
-                items[kept++] = items[i];
-        count = kept;
-    }
-    for (i = 0; i < count; i++)
-        items[i].logit = items[i].logit / sampling->temperature;
-    out->count = count;
-    return SPECDEC_OK;
 }
 
 /* Puts a candidate into the sorted list best[held] of at most k; when the list is full, its last one falls out. Returns
@@ -41419,11 +41322,11 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
     return best.token;
 }
 
-/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would give,
-   but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how many. */
+/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would
+   give, but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how
+   many. */
 static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
-                                                  int k,
-                                                  specdec_candidate *best)
+                                                  int k, specdec_candidate *best)
 {
     int i = 0, held = 0, end;
 
@@ -41439,67 +41342,6 @@ static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernel
             candidate.token = i;
             candidate.logit = specdec__sample_clean(logits[i]);
             held = specdec__sample_insert(best, held, k, candidate);
-        }
-    }
-    return held;
-}
-
-/* A row of logits that is sampled from: as a list of candidates, or, when nothing is cut off or penalised, as it is. */
-typedef struct specdec__row {
-    const specdec__kernels *kernels;
-    const float *logits; /* (vocab) */
-    int vocab;
-    float highest;                /* of the logits */
-    float temperature;            /* 0: there is a list */
-    specdec_candidates candidates;
-} specdec__row;
-
-/* items (vocab) is room for the list. recent (recent_count) is the text before the row. */
-static specdec_result specdec__row_init(specdec__row *row, const specdec__kernels *kernels, const specdec_sampling *s,
-                                        specdec_candidate *items, const float *logits, int vocab, const int32_t *recent,
-                                        int recent_count)
-{
-    row->kernels = kernels;
-    row->logits = logits;
-    row->vocab = vocab;
-    row->temperature = 0;
-    row->candidates.items = items;
-    if (s->temperature > 1e-6f && !(s->top_k > 0 && s->top_k < vocab) && !(s->top_p > 0 && s->top_p < 1) &&
-        !(s->min_p > 0) &&
-        !specdec__sample_alters(s)) {
-        row->highest = kernels->largest(logits, vocab);
-        if (row->highest >= -SPECDEC__SAMPLE_LARGEST && row->highest <= SPECDEC__SAMPLE_LARGEST) {
-            row->temperature = s->temperature;
-            return SPECDEC_OK;
-        }
-    }
-    return specdec_sample_filter(&row->candidates, s, logits, vocab, recent, recent_count, NULL);
-}
-
-/* What specdec_sample_top gives, in blocks of 64 tokens: most blocks hold no token that could be chosen. */
-static int specdec__row_top(const specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
-{
-    uint64_t noise_row = specdec__sample_noise_row(seed, position);
-    int from, i, held = 0;
-
-    if (!(row->temperature > 0))
-        return specdec_sample_top(&row->candidates, seed, position, k, best);
-    for (from = 0; from < row->vocab && k > 0; from += 64) {
-        int count = specdec__min_int(64, row->vocab - from);
-
-        if (held == k &&
-            !row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature,
-                                    best[k - 1].logit, noise_row, (uint32_t)from))
-            continue;
-        for (i = from; i < from + count; i++) {
-            specdec_candidate candidate;
-
-            candidate.token = i;
-            candidate.logit = row->logits[i] - row->highest;
-            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST))
-                continue;
-            candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try(best, held, k, candidate, noise_row);
         }
     }
     return held;
@@ -41534,13 +41376,659 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
     return SPECDEC_OK;
 }
 
-/* What specdec_sample_distribution gives, but for the sum of p (vocab), which need not be 1. */
-static void specdec__row_weights(const specdec__row *row, float *p)
+/* =====================================================================================================================
+ * >>speculation/samplers: the table of samplers; a row of logits becomes a list of candidates, sampler after sampler.
+ *
+ * Penalties and DRY change the logits of a few tokens of a row, the other samplers shorten a list of candidates or
+ * change its temperature. What each keeps is what llama.cpp's sampler of the same name keeps; sums are in double, in
+ * the order of the list.
+ * ================================================================================================================== */
+
+#define SPECDEC__SAMPLE_WINDOW   64   /* repetition_window when the caller leaves it 0 */
+#define SPECDEC__SAMPLE_NUCLEUS  64   /* candidates sorted first when looking for a top-p set; then 8 times more */
+#define SPECDEC__SAMPLE_REPEAT   1024 /* DRY: tokens that a repetition counts, at most */
+#define SPECDEC__SAMPLE_DECISION 0x7fffffffu /* of XTC, among the uniform numbers of a position */
+#define SPECDEC__SAMPLER_CHAIN   16   /* samplers of a list */
+#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* which has no name in lists */
+
+/* What samplers go by besides the candidates. */
+typedef struct specdec__sampler_input {
+    const specdec_sampling *sampling;
+    const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
+    int size;                    /* tokens of a row */
+    const int32_t *recent;       /* (recent_count) the text before the row */
+    int recent_count;
+    float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
+} specdec__sampler_input;
+
+SPECDEC__FOR_SIZE
+
+/* A member of sampling, or what it stands for where it is 0. */
+SPECDEC__INLINE float specdec__sampler_or(float value, float otherwise)
 {
-    if (row->temperature > 0)
-        row->kernels->weights(row->logits, row->vocab, row->highest, row->temperature, p);
-    else
-        specdec_sample_distribution(&row->candidates, row->vocab, p, NULL);
+    return value > 0.0f ? value : otherwise;
+}
+
+/* --- samplers that change a row (size) of logits ----------------------------------------------------------------- */
+
+static int specdec__sampler_penalties_on(const specdec_sampling *s)
+{
+    return (s->repetition_penalty > 0.0f && (s->repetition_penalty < 1.0f || s->repetition_penalty > 1.0f)) ||
+           s->frequency_penalty < 0.0f || s->frequency_penalty > 0.0f || s->presence_penalty < 0.0f ||
+           s->presence_penalty > 0.0f;
+}
+
+/* Takes the penalties from a token that is in the window so many times. */
+static float specdec__sampler_penalised(const specdec_sampling *s, float logit, int32_t times)
+{
+    const float penalty = specdec__sampler_or(s->repetition_penalty, 1.0f);
+    const float taken = (float)times * s->frequency_penalty + s->presence_penalty;
+
+    logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
+    return taken < 0.0f || taken > 0.0f ? specdec__sample_clean(logit - taken) : logit;
+}
+
+/* marks (size) are room; those of tokens of the text are used. */
+static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
+{
+    const int window = in->sampling->repetition_window ? in->sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
+    const int from = window < 0 ? 0 : specdec__max_int(in->recent_count - window, 0);
+    int i, pass;
+
+    for (pass = 0; pass < 3; pass++)
+        for (i = from; i < in->recent_count; i++) {
+            const int32_t token = in->recent[i];
+
+            if (token < 0 || token >= in->size)
+                continue;
+            if (pass == 0)
+                marks[token] = 0;
+            else if (pass == 1)
+                marks[token]++;
+            else if (marks[token]) {
+                row[token] = specdec__sampler_penalised(in->sampling, row[token], marks[token]);
+                marks[token] = 0;
+            }
+        }
+}
+
+static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
+
+/* Whether a token has one of the characters that end repetitions. */
+static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t token)
+{
+    const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
+    unsigned char bytes[64];
+    size_t count, at, size, i;
+
+    if (!in->vocab || specdec__token_bytes(in->vocab, token, 1, bytes, sizeof bytes, &count, NULL))
+        return 0;
+    for (i = 0; i < sizeof in->sampling->dry_breakers && breakers[i]; i += size) {
+        size = 1;
+        while (i + size < sizeof in->sampling->dry_breakers && ((unsigned char)breakers[i + size] & 0xc0) == 0x80)
+            size++;
+        for (at = 0; at + size <= count; at++)
+            if (memcmp(bytes + at, breakers + i, size) == 0)
+                return 1;
+    }
+    return 0;
+}
+
+/* The largest length that changes anything: powers beyond are infinite. */
+static int specdec__sampler_dry_most(const specdec_sampling *s, int allowed)
+{
+    const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
+    const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
+
+    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_REPEAT - 1)
+               ? specdec__min_int(allowed, SPECDEC__SAMPLE_REPEAT) + 1 + (int)most
+               : specdec__max_int(allowed, SPECDEC__SAMPLE_REPEAT);
+}
+
+/* What is taken from a token that would lengthen a repetition of so many tokens. */
+static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
+{
+    const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
+    const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f, over = (float)(length - allowed);
+
+    return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
+}
+
+/* DRY: https://github.com/oobabooga/text-generation-webui/pull/5677. marks (size) are room. */
+static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
+{
+    const specdec_sampling *s = in->sampling;
+    const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
+    const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
+    const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
+    int most = specdec__min_int(count, specdec__sampler_dry_most(s, allowed)), back, length, i;
+
+    for (i = 0; i < most; i++)
+        if (specdec__sampler_breaks(in, last[-i]))
+            most = i;
+    if (most < allowed || count <= allowed)
+        return;
+    for (i = 0; i < count; i++)
+        if (last[-i] >= 0 && last[-i] < in->size)
+            marks[last[-i]] = 0;
+    for (back = 1; back < count; back++) {
+        const int32_t next = last[1 - back]; /* came behind what may be repeated */
+
+        for (length = 0; length < most && back + length < count && last[-length] == last[-length - back];)
+            length++;
+        if (length >= allowed && next >= 0 && next < in->size && marks[next] < length)
+            marks[next] = length;
+    }
+    for (i = 0; i < count; i++) {
+        const int32_t token = last[-i];
+
+        if (token < 0 || token >= in->size || !marks[token])
+            continue;
+        if (!specdec__sampler_breaks(in, token))
+            row[token] = specdec__sample_clean(row[token] - specdec__sampler_dry_penalty(s, marks[token], allowed));
+        marks[token] = 0;
+    }
+}
+
+/* --- samplers that change a list; each returns how many candidates it keeps, of at least one --------------------- */
+
+static int specdec__sampler_top_n_sigma_on(const specdec_sampling *s) { return s->top_n_sigma > 0.0f; }
+static int specdec__sampler_top_k_on(const specdec_sampling *s) { return s->top_k > 0; }
+static int specdec__sampler_typical_on(const specdec_sampling *s) { return s->typical_p > 0.0f && s->typical_p < 1.0f; }
+static int specdec__sampler_top_p_on(const specdec_sampling *s) { return s->top_p > 0.0f && s->top_p < 1.0f; }
+static int specdec__sampler_min_p_on(const specdec_sampling *s) { return s->min_p > 0.0f; }
+static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_probability > 0.0f; }
+static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
+SPECDEC__FOR_SPEED
+
+/* Dividing by 1 changes nothing. */
+static int specdec__sampler_temperature_on(const specdec_sampling *s)
+{
+    return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
+}
+
+static float specdec__sampler_best(const specdec_candidate *items, int count)
+{
+    float best = items[0].logit;
+    int i;
+
+    for (i = 1; i < count; i++)
+        best = items[i].logit > best ? items[i].logit : best;
+    return best;
+}
+
+/* The sum of e^(logit - best), and in *mean the mean of logit - best under that distribution. */
+static double specdec__sampler_total(const specdec_candidate *items, int count, float best, double *mean)
+{
+    double total = 0.0, sum = 0.0;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const double weight = (double)specdec__exp(items[i].logit - best);
+
+        total += weight;
+        sum += weight > 0.0 ? weight * (double)(items[i].logit - best) : 0.0;
+    }
+    *mean = sum / total;
+    return total;
+}
+
+/* Keeps the candidates that are at least `least` above the best (which is below 0). */
+static int specdec__sampler_least(specdec_candidate *items, int count, float least)
+{
+    const float best = specdec__sampler_best(items, count);
+    int i, kept = 0;
+
+    for (i = 0; i < count; i++)
+        if (items[i].logit - best >= least)
+            items[kept++] = items[i];
+    return kept;
+}
+
+/* Keeps the first candidates, by center or by logit, that hold `wanted` of e^(logit - best), or more than that; leaves
+   them sorted. */
+static int specdec__sampler_share(specdec_candidate *items, int count, const float *center, double wanted, int more)
+{
+    const float best = specdec__sampler_best(items, count);
+    int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_NUCLEUS, count);
+    double reached = 0.0;
+
+    specdec__sample_select(center, items, count, ready);
+    for (;; ready = ready > count / 8 ? count : ready * 8) {
+        for (; i < ready; i++) {
+            reached += (double)specdec__exp(items[i].logit - best);
+            if (reached > wanted || (reached >= wanted && !more))
+                return i + 1;
+        }
+        if (ready == count)
+            return count;
+        specdec__sample_select(center, items + ready, count - ready,
+                               specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
+    }
+}
+
+/* Tang et al. 2024, arXiv 2411.07641. */
+static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    const float best = specdec__sampler_best(items, count);
+    const double n = (double)in->sampling->top_n_sigma;
+    double mean = 0.0, variance = 0.0;
+    int i, kept = 0;
+
+    for (i = 0; i < count; i++)
+        mean += (double)(items[i].logit - best);
+    mean /= (double)count;
+    for (i = 0; i < count; i++) {
+        const double off = (double)(items[i].logit - best) - mean;
+
+        variance += off * off;
+    }
+    variance /= (double)count;
+    for (i = 0; i < count; i++) {
+        const double below = (double)(best - items[i].logit);
+
+        if (below * below <= n * n * variance)
+            items[kept++] = items[i];
+    }
+    return kept;
+}
+
+static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    if (in->sampling->top_k >= count)
+        return count;
+    specdec__sample_select(NULL, items, count, in->sampling->top_k);
+    return in->sampling->top_k;
+}
+
+/* Meister et al. 2022, arXiv 2202.00666: with the mean m of x = log p, -x is nearest the entropy where x is nearest
+   m. */
+static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    const float best = specdec__sampler_best(items, count);
+    double mean;
+    const double total = specdec__sampler_total(items, count, best, &mean);
+    const float center = (float)(mean + (double)best);
+
+    return specdec__sampler_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
+}
+
+/* Holtzman et al. 2019, arXiv 1904.09751. */
+static int specdec__sampler_mass(specdec_candidate *items, int count, float top_p)
+{
+    const float best = specdec__sampler_best(items, count);
+    double total = 0.0;
+    int i;
+
+    for (i = 0; i < count; i++)
+        total += (double)specdec__exp(items[i].logit - best);
+    return specdec__sampler_share(items, count, NULL, total * (double)top_p, 0);
+}
+
+static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    return specdec__sampler_mass(items, count, in->sampling->top_p);
+}
+
+/* Nguyen et al. 2024, arXiv 2407.01082. */
+static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    return specdec__sampler_least(items, count, specdec__log(in->sampling->min_p));
+}
+
+/* XTC: https://github.com/oobabooga/text-generation-webui/pull/6335. Removes all that are better than the last one of
+   those that are probable enough. */
+static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    const double threshold = (double)specdec__sampler_or(in->sampling->xtc_threshold, 0.1f);
+    const float best = specdec__sampler_best(items, count);
+    specdec_uniform chance;
+    double total, mean;
+    int i, last = -1, kept = 0;
+
+    chance.seed = in->sampling->seed;
+    chance.position = (uint64_t)in->recent_count;
+    chance.decision = SPECDEC__SAMPLE_DECISION;
+    if (threshold > 0.5 || specdec_uniform_next(&chance) > (double)in->sampling->xtc_probability)
+        return count;
+    total = specdec__sampler_total(items, count, best, &mean);
+    for (i = 0; i < count; i++)
+        if ((double)specdec__exp(items[i].logit - best) >= threshold * total &&
+            (last < 0 || specdec__sample_before(items[last], items[i])))
+            last = i;
+    if (last < 0)
+        return count;
+    {
+        const specdec_candidate least = items[last];
+
+        for (i = 0; i < count; i++)
+            if (!specdec__sample_before(items[i], least))
+                items[kept++] = items[i];
+    }
+    return kept;
+}
+
+/* The temperature, which goes with the entropy where it has a range: Zhang et al. 2024, arXiv 2403.14541. */
+static float specdec__sampler_heat(const specdec_sampling *s, const specdec_candidate *items, int count)
+{
+    const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
+    const float high = s->temperature + s->temperature_range;
+    double mean, entropy;
+    float share;
+
+    if (!(s->temperature_range > 0.0f))
+        return s->temperature;
+    entropy = specdec__log_double(specdec__sampler_total(items, count, specdec__sampler_best(items, count), &mean));
+    entropy -= mean;
+    share = (float)(entropy / specdec__log_double((double)count));
+    if (!(share > 0.0f))
+        return low;
+    return low + (high - low) * specdec__exp(specdec__sampler_or(s->temperature_exponent, 1.0f) * specdec__log(share));
+}
+
+static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    float heat;
+    int i;
+
+    if (count == 1 && in->sampling->temperature_range > 0.0f)
+        return count;
+    heat = specdec__sampler_heat(in->sampling, items, count);
+    if (!(heat > 0.0f)) {
+        specdec__sample_select(NULL, items, count, 1);
+        return 1;
+    }
+    for (i = 0; i < count; i++)
+        items[i].logit = items[i].logit / heat;
+    return count;
+}
+
+/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best, and those of at most so much surprise. */
+static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    const float best = specdec__sampler_best(items, count);
+    const double most = (double)(in->surprise < 0.0f || in->surprise > 0.0f ? in->surprise
+                                                                           : 2.0f * in->sampling->mirostat_tau);
+    double mean, least;
+
+    least = specdec__log_double(specdec__sampler_total(items, count, best, &mean)) - most * 0.69314718055994531;
+    if (least < 0.0)
+        return specdec__sampler_least(items, count, (float)least);
+    specdec__sample_select(NULL, items, count, 1);
+    return 1;
+}
+
+/* --- the table, and lists of it ---------------------------------------------------------------------------------- */
+
+static const struct specdec__sampler {
+    int (*on)(const specdec_sampling *s); /* whether it does anything */
+    int (*keep)(const specdec__sampler_input *in, specdec_candidate *items, int count);
+    void (*alter)(const specdec__sampler_input *in, float *row, int32_t *marks); /* or it changes a row */
+} specdec__samplers[] = {
+    {NULL, NULL, NULL},
+    {specdec__sampler_penalties_on, NULL, specdec__sampler_penalties_alter},
+    {specdec__sampler_dry_on, NULL, specdec__sampler_dry_alter},
+    {specdec__sampler_top_n_sigma_on, specdec__sampler_top_n_sigma, NULL},
+    {specdec__sampler_top_k_on, specdec__sampler_top_k, NULL},
+    {specdec__sampler_typical_on, specdec__sampler_typical, NULL},
+    {specdec__sampler_top_p_on, specdec__sampler_top_p, NULL},
+    {specdec__sampler_min_p_on, specdec__sampler_min_p, NULL},
+    {specdec__sampler_xtc_on, specdec__sampler_xtc, NULL},
+    {specdec__sampler_temperature_on, specdec__sampler_temperature, NULL},
+    {specdec__sampler_mirostat_on, specdec__sampler_mirostat, NULL},
+};
+
+SPECDEC__FOR_SIZE
+
+/* The samplers that do something, in their order: chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
+static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chain)
+{
+#define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
+    static const unsigned char all[] = {SPECDEC_SAMPLERS(SPECDEC__SAMPLER) 0};
+#undef SPECDEC__SAMPLER
+    static const unsigned char mirostat[] = {SPECDEC_SAMPLER_TEMPERATURE, SPECDEC__SAMPLER_MIROSTAT, 0};
+    const int greedy = !(s->temperature > 0.0f);
+    const unsigned char *list = !greedy && s->mirostat_tau > 0.0f ? mirostat : s->samplers[0] ? s->samplers : all;
+    int i, count = 0;
+
+    for (i = 0; i < SPECDEC__SAMPLER_CHAIN && list[i]; i++)
+        if (specdec__samplers[list[i]].on(s) && (!greedy || specdec__samplers[list[i]].alter))
+            chain[count++] = list[i];
+    return count;
+}
+
+/* Do biases or samplers change logits of a row before anything is left out? */
+static int specdec__sample_alters(const specdec_sampling *s)
+{
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+
+    return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
+}
+
+/* Is anything cut off before a token is drawn, or is the temperature a function of what is there? A constraint then
+   comes first. */
+static int specdec__sample_filters(const specdec_sampling *s)
+{
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    int i, count = specdec__sampler_chain(s, chain), found = 0;
+
+    for (i = 0; i < count; i++)
+        found |= specdec__samplers[chain[i]].keep &&
+                 (chain[i] != SPECDEC_SAMPLER_TEMPERATURE || s->temperature_range > 0.0f);
+    return found;
+}
+
+/* --- settings ---------------------------------------------------------------------------------------------------- */
+
+static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
+{
+    int i;
+
+    if (sampling->bias_count < 0 || (sampling->bias_count && !sampling->biases))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d biases, or none where they should be",
+                             sampling->bias_count);
+    for (i = 0; i < sampling->bias_count; i++)
+        if (!(sampling->biases[i].bias <= 0.0f) && !(sampling->biases[i].bias > 0.0f))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the bias of token %d is not a number",
+                                 (int)sampling->biases[i].token);
+    return SPECDEC_OK;
+}
+
+/* Refuses samplers that there are not, and one that is named twice. */
+static specdec_result specdec__sample_check_list(const specdec_sampling *s, specdec_error *error)
+{
+    int i, j;
+
+    for (i = 0; i < (int)sizeof s->samplers && s->samplers[i]; i++) {
+        for (j = 0; j < i && s->samplers[j] != s->samplers[i];)
+            j++;
+        if (s->samplers[i] >= SPECDEC_SAMPLER_COUNT || j < i)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "samplers names number %d, which is %s",
+                                 (int)s->samplers[i], j < i ? "there before" : "none");
+    }
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__sample_check(const specdec_sampling *s, specdec_error *error)
+{
+    const struct {
+        const char *name;
+        float value, low, high;
+    } reals[] = {
+        {"temperature must be 0 (greedy) or a number up to", s->temperature, 0.0f, 1e6f},
+        {"top_p must be within 0 (off) and 1 (off):", s->top_p, 0.0f, 1.0f},
+        {"min_p must be within 0 (off) and", s->min_p, 0.0f, 1.0f},
+        {"repetition_penalty must be 0 or 1 (off) or a number up to", s->repetition_penalty, 0.0f, 1e6f},
+        {"frequency_penalty must be a number of at most", s->frequency_penalty, -1e3f, 1e3f},
+        {"presence_penalty must be a number of at most", s->presence_penalty, -1e3f, 1e3f},
+        {"dry_multiplier must be 0 (off) or a number up to", s->dry_multiplier, 0.0f, 1e6f},
+        {"dry_base must be 0 (1.75) or a number from 1 up to", s->dry_base, s->dry_base > 0.0f ? 1.0f : 0.0f, 1e6f},
+        {"top_n_sigma must be 0 (off) or a number up to", s->top_n_sigma, 0.0f, 1e6f},
+        {"typical_p must be within 0 (off) and 1 (off):", s->typical_p, 0.0f, 1.0f},
+        {"xtc_probability must be within 0 (off) and", s->xtc_probability, 0.0f, 1.0f},
+        {"xtc_threshold must be within 0 (0.1) and", s->xtc_threshold, 0.0f, 1.0f},
+        {"temperature_range must be 0 (off) or a number up to", s->temperature_range, 0.0f, 1e6f},
+        {"temperature_exponent must be 0 (1) or a number up to", s->temperature_exponent, 0.0f, 1e3f},
+        {"mirostat_tau must be 0 (off) or a number up to", s->mirostat_tau, 0.0f, 1e3f},
+        {"mirostat_rate must be 0 (0.1) or a number up to", s->mirostat_rate, 0.0f, 1e3f}};
+    specdec_result result;
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(reals); i++)
+        if (!(reals[i].value >= reals[i].low && reals[i].value <= reals[i].high))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s %d", reals[i].name, (int)reals[i].high);
+    if (s->top_k < 0 || s->dry_allowed_length < 0 || s->dry_window < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "top_k is %d, dry_allowed_length %d, dry_window %d: 0 or "
+                             "more", (int)s->top_k, (int)s->dry_allowed_length, (int)s->dry_window);
+    if (s->repetition_window < -1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "repetition_window is %d; it must be -1 (all), 0 (%d) or more", (int)s->repetition_window,
+                             SPECDEC__SAMPLE_WINDOW);
+    result = specdec__sample_check_list(s, error);
+    return result ? result : specdec__sample_check_biases(s, error);
+}
+SPECDEC__FOR_SPEED
+
+/* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
+
+/* The row of floats in the second half of items (size); a list that is written from the first token on in its place
+   never reaches what is still to be read. The first half is room for as many integers. */
+SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
+{
+    return (float *)(void *)items + size;
+}
+
+/* Copies a row of logits there, with biases and with what the first samplers of a chain change. Returns how many of
+   these those are. */
+static int specdec__sampler_alter(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
+                                  const unsigned char *chain, int length)
+{
+    const specdec_sampling *s = in->sampling;
+    float *row = specdec__sampler_row(items, in->size);
+    int i;
+
+    for (i = 0; i < in->size; i++)
+        row[i] = specdec__sample_clean(logits[i]);
+    for (i = 0; i < s->bias_count; i++) {
+        const int32_t token = s->biases[i].token;
+
+        if (token >= 0 && token < in->size)
+            row[token] = specdec__sample_clean(row[token] + s->biases[i].bias);
+    }
+    for (i = 0; i < length && specdec__samplers[chain[i]].alter; i++)
+        specdec__samplers[chain[i]].alter(in, row, (int32_t *)(void *)items);
+    return i;
+}
+
+/* The row becomes a list, without what has probability 0 and shifted so that the best logit is 0. Returns how many,
+   >= 1. */
+static int specdec__sampler_list(specdec_candidate *items, int size)
+{
+    const float *row = specdec__sampler_row(items, size);
+    float best = specdec__float_from_bits(0xff800000u);
+    int i, count = 0;
+
+    for (i = 0; i < size; i++)
+        best = row[i] > best ? row[i] : best;
+    for (i = 0; i < size; i++) {
+        float logit = row[i] - best;
+
+        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
+            items[count].token = i;
+            items[count++].logit = logit;
+        }
+    }
+    if (count == 0) {
+        items[0].token = 0; /* nothing in the row is a number above -infinity */
+        items[0].logit = 0.0f;
+        count = 1;
+    }
+    return count;
+}
+
+#define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
+SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
+
+/* And back, for samplers that change rows behind others. */
+static void specdec__sampler_unlist(specdec_candidate *items, int count, int size)
+{
+    float *row = specdec__sampler_row(items, size);
+    int i, token = size - 1;
+
+    for (i = count / 2 - 1; i >= 0; i--)
+        specdec__sampler_sink(items, NULL, count, i);
+    for (i = count - 1; i > 0; i--) {
+        const specdec_candidate moving = items[i];
+
+        items[i] = items[0];
+        items[0] = moving;
+        specdec__sampler_sink(items, NULL, i, 0);
+    }
+    for (i = count - 1; i >= -1; i--) {
+        const specdec_candidate one = items[specdec__max_int(i, 0)];
+
+        for (; token > (i < 0 ? -1 : one.token); token--)
+            row[token] = specdec__float_from_bits(0xff800000u);
+        if (i >= 0)
+            row[token--] = one.logit;
+    }
+}
+
+/* The samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
+static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned char *chain, int length,
+                                specdec_candidate *items, int count)
+{
+    float best;
+    int i;
+
+    for (i = 0; i < length; i++) {
+        const struct specdec__sampler *sampler = &specdec__samplers[chain[i]];
+
+        if (sampler->keep) {
+            count = sampler->keep(in, items, count);
+            continue;
+        }
+        specdec__sampler_unlist(items, count, in->size);
+        sampler->alter(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
+        count = specdec__sampler_list(items, in->size);
+    }
+    best = specdec__sampler_best(items, count);
+    for (i = 0; best < 0.0f && i < count; i++)
+        items[i].logit = items[i].logit - best;
+    return count;
+}
+
+/* A row of logits becomes candidates. */
+static void specdec__sample_list(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
+{
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    const int length = specdec__sampler_chain(in->sampling, chain);
+    const int first = specdec__sampler_alter(in, logits, out->items, chain, length);
+
+    out->greedy = !(in->sampling->temperature > 0.0f);
+    out->count = specdec__sampler_list(out->items, in->size);
+    out->count = specdec__sampler_run(in, chain + first, length - first, out->items, out->count);
+}
+
+specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
+                                     int vocab, const int32_t *recent, int recent_count, specdec_error *error)
+{
+    specdec__sampler_input in;
+    specdec_result result;
+
+    if (!out || !out->items || !sampling || !logits || vocab < 1 || recent_count < 0 || (recent_count && !recent))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "sampling needs candidates, settings and a row of at least one logit");
+    result = specdec__sample_check(sampling, error);
+    if (result)
+        return result;
+    memset(&in, 0, sizeof in);
+    in.sampling = sampling;
+    in.size = vocab;
+    in.recent = recent;
+    in.recent_count = recent_count;
+    specdec__sample_list(out, &in, logits);
+    return SPECDEC_OK;
 }
 
 /* =====================================================================================================================
@@ -44192,6 +44680,362 @@ static int specdec__constrained_keep(specdec__constrained *c, const int32_t *tex
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
+ *     passed over by bounds, not sorted.
+ * ================================================================================================================== */
+
+#define SPECDEC__ROW_BLOCK    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
+#define SPECDEC__ROW_LEAST    4096 /* tokens of a row from which on blocks pay */
+#define SPECDEC__ROW_NUCLEUS  256  /* blocks that are searched for a top-p set */
+#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
+#define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
+
+/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+typedef struct specdec__chooser {
+    const specdec__kernels *kernels;
+    const specdec__vocab *vocab;
+    const specdec_sampling *sampling;
+    specdec_candidate *items; /* (vocab) */
+    specdec__constrained *constrained; /* what may follow; NULL: anything */
+    float surprise;           /* of mirostat: see specdec__sampler_input */
+} specdec__chooser;
+
+/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
+   top-p set, the logits as they are. */
+typedef struct specdec__row {
+    const specdec__kernels *kernels;
+    const float *logits; /* (size), which samplers may have changed */
+    int size;
+    float highest;       /* of the logits */
+    float temperature;   /* 0: there is a list */
+    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
+    specdec_candidates candidates; /* and room for a list */
+} specdec__row;
+
+/* A logit as lists have it. */
+SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
+{
+    return row->logits[token] - row->highest;
+}
+
+/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
+static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
+{
+    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int from = i * SPECDEC__ROW_BLOCK, size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        blocks[i].token = from;
+        blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
+    }
+    specdec__sample_select(NULL, blocks, count, k);
+}
+
+/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
+static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
+{
+    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
+    int i;
+
+    for (i = from; i < end; i++) {
+        const float logit = specdec__row_logit(row, i);
+
+        if (logit >= least) {
+            items[count].token = i;
+            items[count++].logit = logit;
+        }
+    }
+    return count;
+}
+
+/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
+   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
+   the end of the first half of items, where no token gets. */
+static int specdec__row_best_blocks(const specdec__row *row, int k)
+{
+    specdec_candidate *items = row->candidates.items, *blocks;
+    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    int i, found = 0;
+    float least;
+
+    if (row->size < SPECDEC__ROW_LEAST || k > count / 8 || k < 1)
+        return 0;
+    blocks = items + row->size / 2 - count;
+    specdec__row_blocks(row, blocks, k);
+    least = blocks[k - 1].logit;
+    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
+        return 0;
+    for (i = 0; i < k; i++)
+        found = specdec__row_collect(row, blocks[i].token, least, items, found);
+    return found;
+}
+
+/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
+static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
+{
+    const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
+    int from, count;
+
+    if (sampler == SPECDEC_SAMPLER_TOP_K) {
+        count = specdec__row_best_blocks(row, s->top_k);
+        if (count)
+            specdec__sample_select(NULL, row->candidates.items, count, s->top_k);
+        return count ? s->top_k : 0;
+    }
+    if (sampler != SPECDEC_SAMPLER_MIN_P)
+        return 0;
+    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK) {
+        const int size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
+            count = specdec__row_collect(row, from, least, row->candidates.items, count);
+    }
+    return from < row->size ? 0 : count;
+}
+
+/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
+static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
+                              const int32_t *recent, int recent_count)
+{
+    const specdec_sampling *s = chooser->sampling;
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN], *next = chain;
+    int length = specdec__sampler_chain(s, chain), first = 0, count = 0, heated;
+    specdec__sampler_input in;
+
+    in.sampling = s;
+    in.vocab = chooser->vocab;
+    in.size = size;
+    in.recent = recent;
+    in.recent_count = recent_count;
+    in.surprise = chooser->surprise;
+    memset(row, 0, sizeof *row);
+    row->kernels = chooser->kernels;
+    row->logits = logits;
+    row->size = size;
+    row->candidates.items = chooser->items;
+    if (specdec__sample_alters(s)) {
+        first = specdec__sampler_alter(&in, logits, chooser->items, chain, length);
+        row->logits = specdec__sampler_row(chooser->items, size);
+    }
+    row->highest = row->kernels->largest(row->logits, size);
+    next += first;
+    length -= first;
+    heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
+    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
+        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
+        specdec__sample_list(&row->candidates, &in, logits);
+        return;
+    }
+    if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
+        row->temperature = heated ? s->temperature : 1.0f;
+        row->top_p = length > heated ? s->top_p : 0.0f;
+        return;
+    }
+    if ((count = specdec__row_first(row, s, next[0])) > 0)
+        row->candidates.count = specdec__sampler_run(&in, next + 1, length - 1, chooser->items, count);
+    else
+        specdec__sample_list(&row->candidates, &in, logits);
+}
+
+/* --- top-p ------------------------------------------------------------------------------------------------------- */
+
+/* Sums of e^(logit - best): of all tokens, and of those that come before one. */
+typedef struct specdec__row_mass {
+    double all, before;
+} specdec__row_mass;
+
+static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_candidate limit)
+{
+    double lanes[32] = {0};
+    specdec__row_mass mass = {0, 0};
+    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
+    const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
+    int i;
+
+    row->kernels->mass(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
+    row->kernels->mass(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
+    for (i = 0; i < 16; i++) {
+        mass.all += lanes[i];
+        mass.before += lanes[16 + i];
+    }
+    return mass;
+}
+
+/* Whether two sums differ by no more than rounding. */
+SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
+{
+    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
+}
+
+/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
+static int specdec__row_nucleus_few(const specdec__row *row)
+{
+    specdec_candidate *items = row->candidates.items, limit;
+    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS, row->size / SPECDEC__ROW_BLOCK / 8);
+    const int count = specdec__row_best_blocks(row, most);
+    specdec__row_mass mass;
+    double wanted, reached = 0;
+    int i, kept;
+
+    if (!count)
+        return 0;
+    limit.token = 0;
+    for (limit.logit = 0, i = 0; i < count; i++)
+        limit.logit = items[i].logit < limit.logit ? items[i].logit : limit.logit;
+    mass = specdec__row_weigh(row, limit);
+    wanted = (double)row->top_p * mass.all;
+    if (mass.before < wanted || specdec__row_close(mass.before, wanted, mass.all))
+        return 0;
+    kept = specdec__sampler_share(items, count, NULL, wanted, 0);
+    for (i = 0; i < kept - 1; i++)
+        reached += (double)specdec__exp(items[i].logit);
+    return specdec__row_close(reached, wanted, mass.all) ||
+                   specdec__row_close(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
+               ? 0 : kept;
+}
+
+/* The row becomes a list of its top-p set, divided by the temperature. */
+static void specdec__row_nucleus(specdec__row *row)
+{
+    specdec_candidate *items = row->candidates.items;
+    float *all = specdec__sampler_row(items, row->size);
+    int i, count = specdec__row_nucleus_few(row);
+
+    if (!count) {
+        for (i = 0; row->logits != all && i < row->size; i++)
+            all[i] = specdec__sample_clean(row->logits[i]);
+        count = specdec__sampler_list(items, row->size);
+        count = specdec__sampler_mass(items, count, row->top_p);
+    }
+    for (i = 0; i < count; i++)
+        items[i].logit = items[i].logit / row->temperature;
+    row->candidates.count = count;
+    row->candidates.greedy = 0;
+    row->temperature = 0;
+}
+
+/* Whether one of count tokens from `from` on could be chosen in place of the worst of k: with the most noise that there
+   is, or with theirs. */
+SPECDEC__INLINE int specdec__row_hopeful(const specdec__row *row, int from, int count, float worst,
+                                         const uint64_t *noise_row)
+{
+    if (!noise_row)
+        return !((row->kernels->largest(row->logits + from, count) - row->highest) / row->temperature +
+                     SPECDEC__SAMPLE_GUMBEL_MAX < worst);
+    return row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, worst, *noise_row,
+                                  (uint32_t)from);
+}
+
+/* What specdec_sample_top gives of the row, or of tokens before a limit. Most blocks hold no token that could be
+   chosen, whatever its noise is, and most of the others none with its noise. */
+static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
+                               specdec_candidate *best)
+{
+    int from, end, i, held = 0;
+
+    for (from = 0; from < row->size && k > 0; from = end) {
+        const int block = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        end = from + specdec__min_int(64, block);
+        if (held == k && from % SPECDEC__ROW_BLOCK == 0 &&
+            !specdec__row_hopeful(row, from, block, best[k - 1].logit, NULL)) {
+            end = from + block;
+            continue;
+        }
+        if (held == k && !specdec__row_hopeful(row, from, end - from, best[k - 1].logit, &noise_row))
+            continue;
+        for (i = from; i < end; i++) {
+            specdec_candidate candidate;
+
+            candidate.token = i;
+            candidate.logit = specdec__row_logit(row, i);
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
+                (limit && !specdec__sample_before(candidate, *limit)))
+                continue;
+            candidate.logit = candidate.logit / row->temperature;
+            held = specdec__sample_try(best, held, k, candidate, noise_row);
+        }
+    }
+    return held;
+}
+
+/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
+   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
+   when a list is needed for that. */
+static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
+{
+    specdec_candidate limit = {0, 0}, worst = {0, 0};
+    int round, i, held;
+
+    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
+        specdec__row_mass mass;
+        double wanted;
+
+        held = specdec__row_search(row, noise_row, round ? &limit : NULL, k, best);
+        for (i = 0; i < held; i++) {
+            specdec_candidate one;
+
+            one.token = best[i].token;
+            one.logit = specdec__row_logit(row, one.token);
+            worst = !i || specdec__sample_before(worst, one) ? one : worst;
+        }
+        mass = specdec__row_weigh(row, worst);
+        wanted = (double)row->top_p * mass.all;
+        if (specdec__row_close(mass.before, wanted, mass.all))
+            return 0;
+        if (mass.before < wanted)
+            return held;
+        if (k > 1)
+            return 0;
+    }
+    return 0;
+}
+
+/* What specdec_sample_top gives. */
+static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
+{
+    const uint64_t noise_row = specdec__sample_noise_row(seed, position);
+    int held;
+
+    if (row->temperature > 0 && !(row->top_p > 0))
+        return specdec__row_search(row, noise_row, NULL, k, best);
+    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST && k > 0 &&
+        (held = specdec__row_top_of_set(row, noise_row, k, best)) > 0)
+        return held;
+    if (row->temperature > 0)
+        specdec__row_nucleus(row);
+    return specdec_sample_top(&row->candidates, seed, position, k, best);
+}
+
+/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
+static void specdec__row_weights(specdec__row *row, float *p)
+{
+    if (row->temperature > 0 && row->top_p > 0)
+        specdec__row_nucleus(row);
+    if (row->temperature > 0)
+        row->kernels->weights(row->logits, row->size, row->highest, row->temperature, p);
+    else
+        specdec_sample_distribution(&row->candidates, row->size, p, NULL);
+}
+
+/* The surprise of a token of a list, in bits; 0: it is not there. */
+static float specdec__row_surprise(const specdec__row *row, int32_t token)
+{
+    const specdec_candidates *list = &row->candidates;
+    double mean, total;
+    int i = 0;
+
+    while (i < list->count && list->items[i].token != token)
+        i++;
+    if (row->temperature > 0 || i >= list->count)
+        return 0;
+    total = specdec__sampler_total(list->items, list->count, 0, &mean);
+    return (float)((specdec__log_double(total) - (double)list->items[i].logit) * 1.4426950408889634);
+}
+
+/* =====================================================================================================================
  * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
  *     several propose is merged into one tree.
  * ================================================================================================================== */
@@ -44207,14 +45051,6 @@ enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
     SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and one that is in no list */
 };
-
-/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
-typedef struct specdec__chooser {
-    const specdec__kernels *kernels;
-    const specdec_sampling *sampling;
-    specdec_candidate *items; /* (vocab) */
-    specdec__constrained *constrained; /* what may follow; NULL: anything */
-} specdec__chooser;
 
 /* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
 typedef struct specdec__proposal {
@@ -44522,20 +45358,18 @@ typedef struct specdec__levels {
 } specdec__levels;
 
 /* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
-static specdec_result specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
-                                           int vocab, const int32_t *text, int count)
+static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
+                                 const int32_t *text, int count)
 {
     const int limited = specdec__constrained_is(chooser->constrained);
-    specdec_result result;
     int32_t lowest = 0;
 
     if (limited)
         logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
-    result = specdec__row_init(row, chooser->kernels, chooser->sampling, chooser->items, logits, vocab, text, count);
-    if (limited && !result && !(row->temperature > 0) && row->candidates.count == 1 &&
+    specdec__row_init(row, chooser, logits, vocab, text, count);
+    if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
         !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
-    return result;
 }
 
 /* The k best tokens at a position by logits (vocab), best first. */
@@ -44547,8 +45381,7 @@ static int specdec__choose_any(const specdec__chooser *chooser, const float *log
 
     if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
-    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, text, count))
-        return 0;
+    specdec__row_init(&row, chooser, logits, vocab, text, count);
     return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
 }
 
@@ -44577,8 +45410,7 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
         if (found == k)
             return found;
     }
-    if (specdec__chooser_row(chooser, &row, logits, vocab, text, count))
-        return 0;
+    specdec__chooser_row(chooser, &row, logits, vocab, text, count);
     found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
     for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
         continue;
@@ -44643,8 +45475,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     specdec__row row;
     int i, found, drawn = 0;
 
-    if (specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length))
-        return 0;
+    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length);
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA) {
         found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
@@ -44877,6 +45708,8 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
+    m->chooser.vocab = &target->vocab;
+    m->chooser.surprise = 0;
     m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, m->vocab);
     m->ids = model->ids;
     m->id_count = model->id_count;
@@ -46580,6 +47413,8 @@ struct specdec {
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
     specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
     int best_count;
+    float *surprise;             /* (room): mirostat: the largest surprise that may be written behind a token, in bits;
+                                    0: that of an answer's beginning */
 
     /* forks */
     specdec *parent;             /* whose child it is; NULL: nobody's */
@@ -46636,7 +47471,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec__view view;
     int32_t *text, *ends, *places;
     unsigned char *stop_bytes, *token_text, *piece, *parts;
-    float *logprobs;
+    float *logprobs, *surprise;
 
     specdec__context_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
@@ -46652,6 +47487,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
     logprobs = SPECDEC__TAKE(arena, float, noted);
     best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    surprise = SPECDEC__TAKE(arena, float, tokens);
     states = SPECDEC__TAKE(arena, specdec_constraint_state, c->constraints ? 2 : 0);
     if (!t)
         return;
@@ -46671,6 +47507,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
+    t->surprise = surprise;
     t->constrained.state = states;
 }
 
@@ -46682,9 +47519,10 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     int i;
 
     memset(stop, 0, sizeof *stop);
-    if (settings->max_tokens < 0 || settings->slide < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
-                             settings->max_tokens, settings->slide);
+    if (settings->max_tokens < 0 || settings->slide < 0 || settings->min_tokens < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d, "
+                             "settings.min_tokens %d: 0 or more", settings->max_tokens, settings->slide,
+                             settings->min_tokens);
     if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
                              settings->end_token_count, SPECDEC_END_TOKENS);
@@ -46837,10 +47675,23 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
-/* Do these sample alike? Biases may have changed where they lie. */
-static int specdec__stream_samples_alike(const specdec_sampling *a, const specdec_sampling *b)
+/* How many tokens the answer has. */
+SPECDEC__INLINE int specdec__stream_written(const specdec *t)
 {
-    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
+    return t->slid + t->count - t->answer_from;
+}
+
+/* Does what is chosen depend on where the answer began? */
+static int specdec__stream_counts(const specdec_settings *settings)
+{
+    return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
+}
+
+/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
+{
+    return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
+           !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
 /* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
@@ -46934,6 +47785,7 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
 static void specdec__stream_turn(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
+    specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
     if (!t->logprobs)
         return;
     specdec__stream_rotate(t->logprobs + from, sizeof *t->logprobs, count, behind);
@@ -47702,6 +48554,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
+    e->chooser.vocab = &e->target_model->vocab;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_masker(e, arena);
@@ -47859,7 +48712,6 @@ static void specdec__engine_forget(specdec *t, int count)
 
     specdec__ahead_forget(t, count);
     specdec__constrained_forget(&t->constrained, count);
-    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -48057,6 +48909,7 @@ static void specdec__engine_unstock(specdec *t)
     specdec__engine_disown(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
+    t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
 /* The same where such children are; else the stock stays. */
@@ -48125,8 +48978,6 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
-    t->closed_at = of->closed_at;
-    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -48143,11 +48994,14 @@ static specdec *specdec__engine_fork(specdec *of)
     if (of->splitter.input)
         t->splitter.input = (const char *)t->part_bytes + (of->splitter.input - (const char *)of->part_bytes);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
+    memcpy(t->surprise, of->surprise, count * sizeof *t->surprise);
     if (t->logprobs) {
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     return t;
 }
 
@@ -48651,6 +49505,7 @@ static void specdec__engine_resume(specdec *t)
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;
+    t->closed_at = 0;
 }
 
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
@@ -49739,6 +50594,17 @@ static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
     }
 }
 
+/* How tokens of a text are chosen here. */
+static const specdec__chooser *specdec__engine_chooser(specdec *t)
+{
+    specdec__chooser *chooser = &t->engine->chooser;
+
+    chooser->sampling = &t->settings.sampling;
+    chooser->constrained = specdec__stream_constrained(t);
+    chooser->surprise = specdec__stream_written(t) > 0 ? t->surprise[t->count - 1] : 0;
+    return chooser;
+}
+
 /* Decides by a rejection rule at a node whose children hold children[count]. */
 static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
                                   specdec_verdict *verdict)
@@ -49753,9 +50619,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec_choice choice;
     specdec__row row;
 
-    e->chooser.sampling = &t->settings.sampling;
-    e->chooser.constrained = specdec__stream_constrained(t);
-    specdec__chooser_row(&e->chooser, &row, logits, vocab, t->tokens, t->count);
+    specdec__chooser_row(specdec__engine_chooser(t), &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
@@ -49820,30 +50684,56 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
-   own[2] becomes what the model says of them. */
-static void specdec__engine_mask(const specdec *t, float *logits, float *own)
+/* Tokens that may not be chosen, and what the model says of them. */
+typedef struct specdec__forbidden {
+    int count;
+    int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
+    float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
+} specdec__forbidden;
+
+/* Forbids tokens (count) that there are; no bias lifts that. */
+static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
+                                   specdec__forbidden *own)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
+            continue;
+        own->token[own->count] = tokens[i];
+        own->logit[own->count++] = logits[tokens[i]];
+        logits[tokens[i]] = specdec__float_from_bits(0xff800000u);
+    }
+}
+
+/* Forbids the tokens that may not be chosen here: the child token, the fork token where there can be no fork, tokens
+   that end the answer where it is too short or shall not end. */
+static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
-    const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
+    const specdec__vocab *v = &t->model->vocab;
+    const int brief = specdec__stream_written(t) < t->settings.min_tokens;
 
+    own->count = 0;
+    if (brief)
+        specdec__engine_forbid(t, logits, t->ends, t->end_count, own);
+    if (brief || t->settings.ignore_end)
+        specdec__engine_forbid(t, logits, v->ends, v->end_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
-    own[0] = logits[e->child_token];
-    own[1] = logits[e->fork_token];
-    logits[e->child_token] = forbidden;
+    specdec__engine_forbid(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
-        specdec__vocab_type(&t->model->vocab, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
-        logits[e->fork_token] = forbidden;
+        specdec__vocab_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
 /* Puts that back: log-probabilities are those of the model. */
-static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
+static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
 {
-    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
-        return;
-    logits[e->child_token] = own[0];
-    logits[e->fork_token] = own[1];
+    int i;
+
+    for (i = own->count; i-- > 0;)
+        logits[own->token[i]] = own->logit[i];
 }
 
 /* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
@@ -49870,6 +50760,25 @@ static int specdec__engine_forks(specdec *t)
     return count > 0;
 }
 
+/* Mirostat learns from a token that was chosen from a row of logits. Returns the largest surprise behind it; 0 where
+   there is no mirostat. */
+static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
+{
+    const specdec_sampling *s = &t->settings.sampling;
+    const specdec__chooser *chooser;
+    specdec__row row;
+    float most;
+
+    if (!(s->mirostat_tau > 0) || !(s->temperature > 0))
+        return 0;
+    chooser = specdec__engine_chooser(t);
+    most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
+    specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
+    most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
+                      (specdec__row_surprise(&row, token) - s->mirostat_tau);
+    return most > 0 || most < 0 ? most : 1e-30f;
+}
+
 /* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
 static int32_t specdec__engine_choose(specdec *t, const float *logits)
 {
@@ -49877,9 +50786,7 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
     specdec_candidate best;
 
     best.token = 0;
-    e->chooser.sampling = &t->settings.sampling;
-    e->chooser.constrained = specdec__stream_constrained(t);
-    specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
 
@@ -49904,16 +50811,17 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->lead + node;
     const specdec_result result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
-    float own[2];
+    specdec__forbidden own;
 
     if (result)
         return result;
-    specdec__engine_mask(t, logits, own);
+    specdec__engine_mask(t, logits, &own);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
     else
         specdec__engine_judge(t, node, logits, children, count, verdict);
-    specdec__engine_unmask(e, logits, own);
+    t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
+    specdec__engine_unmask(logits, &own);
     specdec__engine_note(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
     if (specdec__engine_stops(t))
@@ -50156,12 +51064,13 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
 /* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
 static int32_t specdec__engine_draw(specdec *t, float *logits)
 {
-    float own[2];
+    specdec__forbidden own;
     int32_t token;
 
-    specdec__engine_mask(t, logits, own);
+    specdec__engine_mask(t, logits, &own);
     token = specdec__engine_choose(t, logits);
-    specdec__engine_unmask(t->engine, logits, own);
+    t->surprise[t->count] = specdec__engine_mirostat(t, logits, token);
+    specdec__engine_unmask(logits, &own);
     specdec__engine_write(t, logits, token);
     return token;
 }
@@ -53657,7 +54566,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
                                      !specdec__stream_obeys(t, settings) ||
-                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
+                                     !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -54031,6 +54940,9 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
+    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+               (t->count > count && specdec__constrained_is(&t->constrained))) {
+        specdec__engine_unstock(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
@@ -55502,10 +56414,9 @@ const specdec_field *specdec_get_field(int i)
     return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The place of a text in words, "a|b"; -1: it is none of them. */
-static int specdec__field_word(const char *words, const char *text)
+/* The place of a text of some bytes in words, "a|b"; -1: it is none of them. */
+static int specdec__field_word_of(const char *words, const char *text, size_t length)
 {
-    const size_t length = strlen(text);
     int i;
 
     for (i = 0;; i++) {
@@ -55519,6 +56430,11 @@ static int specdec__field_word(const char *words, const char *text)
             return -1;
         words += size + 1;
     }
+}
+
+static int specdec__field_word(const char *words, const char *text)
+{
+    return specdec__field_word_of(words, text, strlen(text));
 }
 
 /* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
@@ -55597,7 +56513,11 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
     if (field->kind == SPECDEC_FIELD_POINTER)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
     if (field->words)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s, not %s", field->name, field->words, text);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s%s, not %s", field->name, field->words,
+                             field->kind == SPECDEC_FIELD_SEQUENCE ? ", separated by ;" : "", text);
+    if (field->kind == SPECDEC_FIELD_CHARACTERS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes up to %d bytes, not %s", field->name,
+                             (int)field->high, text);
     if (field->kind == SPECDEC_FIELD_SWITCH)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes on or off, not %s", field->name, text);
     if (field->kind == SPECDEC_FIELD_SEED)
@@ -55627,6 +56547,40 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
         }
     }
     return 0;
+}
+
+/* Words that ; separates become their places from 1 on. Returns 0 when one is unknown, or there are too many. */
+static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
+{
+    unsigned char places[64] = {0};
+    size_t count = 0, length;
+
+    for (;; text += length + 1) {
+        int place;
+
+        for (length = 0; text[length] && text[length] != ';';)
+            length++;
+        place = specdec__field_word_of(field->words, text, length);
+        if (place < 0 || count == field->size || count == sizeof places)
+            return 0;
+        places[count++] = (unsigned char)(place + 1);
+        if (!text[length])
+            break;
+    }
+    memcpy(member, places, field->size);
+    return 1;
+}
+
+/* Copies a string, with zeros behind it. Returns 0 when it is too long. */
+static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
+{
+    const size_t length = strlen(text);
+
+    if (length >= field->size || (double)length > field->high)
+        return 0;
+    memset(member, 0, field->size);
+    memcpy(member, text, length);
+    return 1;
 }
 
 /* Sets an int, or an enumeration, which is as large. */
@@ -55667,6 +56621,8 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
         which = specdec__field_word(field->words, text);
         return which >= 0 && specdec__field_put(member, which);
     case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
+    case SPECDEC_FIELD_CHARACTERS: return specdec__field_characters(field, member, text);
+    case SPECDEC_FIELD_SEQUENCE: return specdec__field_sequence(field, member, text);
     case SPECDEC_FIELD_NAME:
         if (specdec__field_word(field->words, text) < 0)
             return 0;
@@ -55809,6 +56765,12 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
+/* Members of specdec_sampling that are saved as words behind the other fields: X(member, words). */
+#define SPECDEC__SAVE_MEMBERS(X) \
+    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
+    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
+    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
+
 /* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
@@ -55850,6 +56812,9 @@ SPECDEC__FOR_SPEED
     X(WINDOW, 0x80000000u)    /* one more than repetition_window */ \
     X(SEED_LOW, 0xffffffffu) \
     X(SEED_HIGH, 0xffffffffu) \
+    X(MIN_TOKENS, 0x7fffffffu) \
+    X(IGNORE_END, 1) \
+    X(SURPRISE, 0xffffffffu)  /* mirostat: the largest behind the last token */ \
     X(CONSTRAINT_LOW, 0xffffffffu) /* what the answer obeys, by its hash; 0: nothing */ \
     X(CONSTRAINT_HIGH, 0xffffffffu) \
     X(CONSTRAINED_FROM, 1u << 24) /* from this token on */
@@ -55858,10 +56823,13 @@ enum {
 #define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
-    SPECDEC__SAVE_FIELD_COUNT
+    SPECDEC__SAVE_NAMED,
+#define SPECDEC__SAVE_MEMBER(member, words) +words
+    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
+#undef SPECDEC__SAVE_MEMBER
 };
 
-static const uint32_t specdec__save_most[SPECDEC__SAVE_FIELD_COUNT] = {
+static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
 #define SPECDEC__SAVE_FIELD(name, most) most,
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
@@ -55943,10 +56911,40 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
+/* Members of sampling become fields, or these members (loads). Words of text are little-endian, so that they are the
+   same bytes everywhere. */
+static void specdec__save_members(specdec_sampling *s, uint32_t *field, int loads)
+{
+    static const struct {
+        size_t at;
+        int words;
+    } members[] = {
+#define SPECDEC__SAVE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
+        SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
+#undef SPECDEC__SAVE_MEMBER
+    };
+    uint32_t *word = field + SPECDEC__SAVE_NAMED;
+    size_t i;
+    int k;
+
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        for (k = 0; k < members[i].words; k++, word++) {
+            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
+
+            if (members[i].words > 1 && loads)
+                specdec__store_u32(at, *word);
+            else if (members[i].words > 1)
+                *word = specdec__load_u32(at);
+            else
+                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
+        }
+}
+
 /* How settings become fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
+    specdec_sampling others;
     int i;
 
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
@@ -55966,10 +56964,14 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_WINDOW] = (uint32_t)s->repetition_window + 1;
     field[SPECDEC__SAVE_SEED_LOW] = (uint32_t)s->seed;
     field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
+    field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
+    field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
+    others = *s;
+    specdec__save_members(&others, field, 0);
 }
 
 /* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
-static int specdec__load_settings(const uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -55997,6 +56999,9 @@ static int specdec__load_settings(const uint32_t *field, const unsigned char *st
     s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
     s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+    settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
+    settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
+    specdec__save_members(s, field, 1);
     return 1;
 }
 
@@ -56047,6 +57052,8 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
+    if (t->slid + t->handed_out > t->answer_from)
+        field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
     specdec__save_settings(&t->settings, field);
 }
 
@@ -56150,7 +57157,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
         field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
-        bad |= field[i] > specdec__save_most[i];
+        bad |= i < SPECDEC__SAVE_NAMED && field[i] > specdec__save_most[i];
     }
     if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
         field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
@@ -56261,6 +57268,8 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->finished = (int)field[SPECDEC__SAVE_FINISHED];
     specdec__load_forks(t, (int)field[SPECDEC__SAVE_FORKS]);
     t->depth = (int)field[SPECDEC__SAVE_DEPTH];
+    if (t->count)
+        t->surprise[t->count - 1] = specdec__float_from_bits(field[SPECDEC__SAVE_SURPRISE]);
     t->stream.drop_space = (int)field[SPECDEC__SAVE_DROP_SPACE];
     t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
     for (i = 0; i < 3; i++)
@@ -57590,6 +58599,45 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
         for (k = 0; few && i + k < count; k++)
             p[i + k] = part[k];
     }
+}
+
+/* w[64] = e^(logit - best), 0 where that is below e^-87. */
+SPECDEC__LANE_INLINE void X(weights_of)(const float *logits, float best, float *w)
+{
+    const V highest = X(set)(best), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
+    int i;
+
+    for (i = 0; i < 64; i += SPECDEC__LANES)
+        X(store)(w + i, X(max)(X(sub)(X(exp)(X(sub)(X(load)(logits + i), highest)), least), X(set)(0)));
+}
+
+/* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too; four at a
+   time as floats. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, float best, float least, double *sums)
+{
+    double all[16], above[16];
+    float x[64], w[64];
+    const float *from;
+    int i, j, k;
+
+    memcpy(all, sums, sizeof all);
+    memcpy(above, sums + 16, sizeof above);
+    for (i = 0; i < count; i += 64) {
+        const int few = count - i < 64;
+
+        for (j = 0; few && j < 64; j++)
+            x[j] = i + j < count ? logits[i + j] : specdec__float_from_bits(0xff800000u);
+        X(weights_of)(few ? x : logits + i, best, w);
+        from = few ? x : logits + i;
+        for (j = 0; j < 64; j++)
+            x[j] = from[j] - best > least ? w[j] : 0.0f;
+        for (k = 0; k < 16; k++) {
+            all[k] += (double)((w[k] + w[16 + k]) + (w[32 + k] + w[48 + k]));
+            above[k] += (double)((x[k] + x[16 + k]) + (x[32 + k] + x[48 + k]));
+        }
+    }
+    memcpy(sums, all, sizeof all);
+    memcpy(sums + 16, above, sizeof above);
 }
 
 /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */

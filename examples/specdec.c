@@ -5,6 +5,7 @@
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/settings.h"
+#include "tools/grammar.h"
 #include "tools/terminal.h"
 
 static specdec_error failure; /* of the last call that failed before there was an engine */
@@ -16,6 +17,7 @@ typedef struct options {
     const char *prompt, *file, *system, *stats, *save, *load;
     int limit, chat, echo, spec, verify, policy, async, special;
     int typed;      /* a conversation on a terminal, which terminal.h reads */
+    grammar_flags grammar;
     unsigned given; /* settings that are flags of the command line: see settings_given */
 } options;
 
@@ -669,8 +671,16 @@ static int load(specdec *engine, const options *o)
 {
     specdec_bytes saved;
     int status = program_map_file(&saved, o->load);
+    specdec_settings free_of;
+    specdec_result result = status ? SPECDEC_OK : specdec_load(engine, saved.data, saved.size);
 
-    if (!status && specdec_load(engine, saved.data, saved.size)) {
+    if (result == SPECDEC_ERROR_MISMATCH && o->config.settings.constraint) { /* perhaps it has none: then what follows has */
+        specdec_get_settings(engine, &free_of);
+        free_of.constraint = NULL;
+        result = specdec_set(engine, &free_of);
+        result = result ? result : specdec_load(engine, saved.data, saved.size);
+    }
+    if (result) {
         fprintf(stderr, "%s: cannot load %s: %s\n", program_name, o->load, specdec_error_text(engine));
         return PROGRAM_FAILED;
     }
@@ -709,6 +719,7 @@ static int settle(specdec *engine, const options *o)
             fprintf(stderr, "%s: --stop in place of the saved stop strings\n", program_name);
     }
     s.max_tokens = o->config.settings.max_tokens; /* of this run */
+    s.constraint = o->config.settings.constraint;
     if (o->load)
         settings_tell_changes(&before, &s);
     else if ((o->chat || taken) && (s.sampling.temperature > 0 || !(o->given & SETTINGS_TEMPERATURE)))
@@ -838,7 +849,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-last-n", PROGRAM_FIELD, c, "repetition_window", NULL, 0, 0},
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition (auto)", 0, 0},
+         "by the model itself; repetition; what a grammar leaves no choice about (auto)", 0, 0},
         {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
         {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
         {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
@@ -856,6 +867,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with; behind --load: when what was loaded is forgotten", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
+        GRAMMAR_FLAGS(&o->grammar),
         {"--special", PROGRAM_FIELD, c, "show_special", NULL, 0, 0},
         {"--no-echo", PROGRAM_NO, &o->echo, NULL, "the prompt is not written before its continuation", 0, 0},
         {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
@@ -925,7 +937,9 @@ int main(int argc, char **argv)
         if (length && prompt[length - 1] == '\n')
             length -= length > 1 && prompt[length - 2] == '\r' ? 2 : 1;
     }
-    status = open_outputs(&o, &stats, &saved);
+    status = grammar_of(&o.grammar, &o.config.settings.constraint);
+    if (!status)
+        status = open_outputs(&o, &stats, &saved);
     if (!status && o.chat && !prompt)
         o.typed = terminal_begin(); /* before the model is loaded: what is typed meanwhile waits */
     if (!status)

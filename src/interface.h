@@ -165,17 +165,62 @@ typedef struct specdec_bias {
     float bias;
 } specdec_bias;
 
-/* How tokens are chosen. {0}: greedily. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
+/* Samplers: X(NAME, name in lists), in their default order, which is that of llama.cpp. */
+#define SPECDEC_SAMPLERS(X) \
+    X(PENALTIES, "penalties") \
+    X(DRY, "dry") \
+    X(TOP_N_SIGMA, "top_n_sigma") \
+    X(TOP_K, "top_k") \
+    X(TYPICAL, "typ_p") \
+    X(TOP_P, "top_p") \
+    X(MIN_P, "min_p") \
+    X(XTC, "xtc") \
+    X(TEMPERATURE, "temperature")
+
+typedef enum specdec_sampler {
+    SPECDEC_SAMPLER_NONE,
+#define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
+    SPECDEC_SAMPLERS(SPECDEC__SAMPLER)
+#undef SPECDEC__SAMPLER
+    SPECDEC_SAMPLER_COUNT
+} specdec_sampler;
+
+#define SPECDEC__SAMPLER_NAME(NAME, name) "|" name
+#define SPECDEC_SAMPLER_NAMES (&"" SPECDEC_SAMPLERS(SPECDEC__SAMPLER_NAME)[1]) /* "penalties|dry|..." */
+
+/* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
+   of the text, its position and the seed, so that a sequence with draft tokens is one without. */
 typedef struct specdec_sampling {
-    float temperature;         /* up to 1e6; 0: greedy, everything below but penalty and biases is then ignored */
+    float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
     int32_t top_k;             /* keep the k best; 0: off */
-    float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
+    float top_p;               /* keep the fewest best that hold this probability (of what is left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
     int bias_count;
+    float frequency_penalty;   /* times how often a token is in that window is taken from its logit; 0: off */
+    float presence_penalty;    /* is taken from the logits of all tokens in that window; 0: off */
+    float dry_multiplier;      /* of what is taken from a token that would lengthen a repetition: dry_multiplier *
+                                  dry_base^(its length - dry_allowed_length), from that length on; 0: off */
+    float dry_base;            /* from 1 on; 0: 1.75 */
+    int32_t dry_allowed_length; /* 0: 2 */
+    int32_t dry_window;        /* tokens that are searched for repetitions; 0: all that are handed over */
+    char dry_breakers[16];     /* characters: a repetition does not go on across a token that has one of them; "": line
+                                  feed : " *   (only in engines, whose tokens have characters) */
+    float top_n_sigma;         /* keep logits not further below the best than so many standard deviations; 0: off */
+    float typical_p;           /* keep the fewest whose surprise is nearest the mean and that hold this probability;
+                                  0 or 1: off */
+    float xtc_probability;     /* that at a position all but the least probable of those at least xtc_threshold probable
+                                  are removed; 0: off */
+    float xtc_threshold;       /* 0: 0.1; above 0.5: off */
+    float temperature_range;   /* the temperature is up to so much lower or higher, by the entropy; 0: off */
+    float temperature_exponent; /* of the entropy over the largest possible one; 0: 1 */
+    float mirostat_tau;        /* surprise, in bits, that an answer's tokens shall have in the mean: mirostat 2, which
+                                  follows biases and temperature; other samplers do not count then. 0: off */
+    float mirostat_rate;       /* how fast it learns; 0: 0.1 */
+    unsigned char samplers[16]; /* which samplers, in which order (specdec_sampler), 0 behind the last; {0}: all */
 } specdec_sampling;
 
 #define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
@@ -203,6 +248,8 @@ typedef struct specdec_settings {
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
+    int min_tokens;                         /* no token that ends the answer is chosen before so many are written */
+    int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
     const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
                                                NULL: nothing. Where it is complete, the model may end the answer; where
                                                nothing more can follow, the answer ends. Where only one continuation is
@@ -316,9 +363,9 @@ typedef struct specdec_config {
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
-    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
-                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
-                                   if settings have one */
+    int constraints;            /* not 0: sequences may have constraints (settings.constraint, settings.allow); takes
+                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if
+                                   settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -356,6 +403,32 @@ typedef struct specdec_config {
     X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
     X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
     X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("frequency_penalty", sampling.frequency_penalty, REAL, -1e3, 1e3, NULL, \
+      "against repetition, for each time that a token is there; 0: off (0)") \
+    X("presence_penalty", sampling.presence_penalty, REAL, -1e3, 1e3, NULL, "the same, once a token is there (0)") \
+    X("dry_multiplier", sampling.dry_multiplier, REAL, 0, 1e6, NULL, \
+      "DRY: against lengthening what was written before; 0: off (0)") \
+    X("dry_base", sampling.dry_base, REAL, 1, 1e6, NULL, "its base; 0: 1.75 (0)") \
+    X("dry_allowed_length", sampling.dry_allowed_length, INTEGER, 0, 1 << 24, NULL, \
+      "repetitions of fewer tokens are left alone; 0: 2 (0)") \
+    X("dry_window", sampling.dry_window, INTEGER, 0, 1 << 24, NULL, "tokens it looks back; 0: all (0)") \
+    X("dry_breakers", sampling.dry_breakers, CHARACTERS, 0, 15, NULL, \
+      "characters that end a repetition (line feed, colon, quotation mark, star)") \
+    X("top_n_sigma", sampling.top_n_sigma, REAL, 0, 1e6, NULL, \
+      "logits within N standard deviations of the best; 0: off (0)") \
+    X("typical_p", sampling.typical_p, REAL, 0, 1, NULL, \
+      "sample among the most typical that hold this probability; 0 or 1: off (1)") \
+    X("xtc_probability", sampling.xtc_probability, REAL, 0, 1, NULL, \
+      "XTC: how often all but the least of the probable tokens are removed; 0: off (0)") \
+    X("xtc_threshold", sampling.xtc_threshold, REAL, 0, 1, NULL, "from which probability on; 0: 0.1 (0)") \
+    X("temperature_range", sampling.temperature_range, REAL, 0, 1e6, NULL, \
+      "the temperature is up to so much lower or higher, by the entropy; 0: off (0)") \
+    X("temperature_exponent", sampling.temperature_exponent, REAL, 0, 1e3, NULL, "of the entropy there; 0: 1 (0)") \
+    X("mirostat_tau", sampling.mirostat_tau, REAL, 0, 1e3, NULL, \
+      "mirostat 2: the surprise in bits that tokens shall have, in place of other samplers; 0: off (0)") \
+    X("mirostat_rate", sampling.mirostat_rate, REAL, 0, 1e3, NULL, "how fast it learns; 0: 0.1 (0)") \
+    X("samplers", sampling.samplers, SEQUENCE, 0, 0, SPECDEC_SAMPLER_NAMES, \
+      "samplers in their order, separated by ; (penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)") \
     X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
       "tokens after a prompt, at most; 0: as many as the context holds (0)") \
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
@@ -363,6 +436,8 @@ typedef struct specdec_config {
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
     X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("min_tokens", min_tokens, INTEGER, 0, 1 << 24, NULL, "the answer does not end before so many tokens (0)") \
+    X("ignore_end", ignore_end, SWITCH, 0, 1, NULL, "the model's tokens that end an answer are never chosen") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
@@ -401,7 +476,7 @@ typedef struct specdec_config {
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
       "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
-      "by the model itself; repetition (auto)") \
+      "by the model itself; repetition; what a constraint leaves no choice about (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
@@ -442,6 +517,8 @@ typedef enum specdec_field_kind {
     SPECDEC_FIELD_WORD,    /* a string */
     SPECDEC_FIELD_FILE,    /* a path */
     SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_CHARACTERS, /* an array of char that holds the string */
+    SPECDEC_FIELD_SEQUENCE, /* an array of bytes: words that ; separates, as their places from 1 on */
     SPECDEC_FIELD_POINTER  /* not from a text */
 } specdec_field_kind;
 
@@ -923,8 +1000,9 @@ typedef struct specdec_candidates {
     int greedy;               /* not zero: no noise, the best logit wins */
 } specdec_candidates;
 
-/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the
-   temperature. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped).
+/* Turns logits[vocab] into candidates: biased, then by the samplers in their order, shifted so that the best is 0, the
+   temperature included. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped);
+   its length is the position of XTC's noise; mirostat begins as an answer does.
    out->items must have room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At
    temperature 0 every token stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float

@@ -92,20 +92,19 @@
 
    CONTENTS (search for the marker, >>room/part)
 
-     >>base/ base os pool lane op
+     >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
-         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
+         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer
-         template template_write template_method template_filter template_token template_parse template_run chat
-         conversation
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+         template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
      >>forward/ context multiply rows latent streams attention recurrent step
-     >>speculation/ heads sample tree verify ngram ngram_file retrieve constrained draft levels draft_model
-         draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>speculation/ heads sample samplers tree verify ngram ngram_file retrieve constrained row draft levels
+         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -211,12 +210,14 @@
 #include "forward/step.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"
+#include "speculation/samplers.h"
 #include "speculation/tree.h"
 #include "speculation/verify.h"
 #include "speculation/ngram.h"
 #include "speculation/ngram_file.h"
 #include "speculation/retrieve.h"
 #include "speculation/constrained.h"
+#include "speculation/row.h"
 #include "speculation/draft.h"
 #include "speculation/levels.h"
 #include "speculation/draft_model.h"

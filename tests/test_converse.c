@@ -471,6 +471,7 @@ static const specdec_constraint *compile(specdec_constraint_kind kind, const cha
     source.text = text;
     source.length = SPECDEC_WHOLE_STRING;
     source.calls = calls;
+    source.compact = kind == SPECDEC_CONSTRAINT_TOOLS; /* random weights love white space */
     CHECK_EQUAL_INT(specdec_constraint_needed(&source, &bytes, &failure), SPECDEC_OK);
     memory = malloc(bytes);
     CHECK_EQUAL_INT(specdec_constraint_init(&constraint, &source, memory, bytes, &failure), SPECDEC_OK);

@@ -66,6 +66,7 @@ static void engine_close(server *s, choice *c)
     c->sequence = NULL;
     s->running--;
     s->crowded = 0;
+    s->moved = 1;
 }
 
 /* Adds to the counters what a step brought to a sequence. */
@@ -98,6 +99,7 @@ static void engine_look(server *s, choice *c)
     server_lock(s);
     engine_count(s, &c->stats, &now);
     server_unlock(s);
+    s->moved |= now.tokens > c->stats.tokens || now.prefilled_tokens > c->stats.prefilled_tokens;
     c->guessed = (int)(now.accepted - c->stats.accepted);
     c->step_from = c->tokens;
     c->stats = now;
@@ -310,8 +312,8 @@ static void engine_finish(server *s, request *r, choice *c)
     engine_end(s, r);
 }
 
-/* Takes what the last step has made ready. Returns what the engine says: PENDING, DONE or an error. */
-static specdec_result engine_collect(server *s, request *r, choice *c)
+/* Takes what the last step has made ready. */
+static void engine_collect(server *s, request *r, choice *c)
 {
     specdec_part part;
     specdec_result result;
@@ -328,7 +330,6 @@ static specdec_result engine_collect(server *s, request *r, choice *c)
         engine_finish(s, r, c);
     else if (result != SPECDEC_PENDING && result != SPECDEC_ERROR_FULL)
         engine_refuse(s, r, c, result);
-    return result;
 }
 
 /* Opens a sequence for a choice, and prompts it: the steps that follow read the prompt. */
@@ -338,8 +339,6 @@ static void engine_begin_answer(server *s, request *r, choice *c)
     const event e = {{SPECDEC_PART_CONTENT, -1, {NULL, 0}}, -1, NULL};
     specdec_result result = specdec_set(c->sequence, &settings);
 
-    c->began = serve_clock();
-    c->tokens = 0;
     c->offset = c->skip ? c->offset : 0;
     memset(&c->stats, 0, sizeof c->stats);
     if (!result)
@@ -361,19 +360,25 @@ static void engine_begin_answer(server *s, request *r, choice *c)
         request_send(s, r, "", 0);
 }
 
+enum { STALLED = 8 /* steps in which nothing was read nor written */ };
+
 /* The cache is full, and all sequences wait for room: the youngest begins anew when others have ended. What it has
-   delivered is left out then: its text is the same. */
+   delivered is left out then: its text is the same. One that is alone ends. */
 static void engine_put_back(server *s)
 {
-    request *r;
+    request *r, *of = NULL;
     choice *youngest = NULL;
     int i;
 
     for (r = s->active; r; r = r->next)
-        for (i = 0; i < r->count; i++)
-            if (r->choices[i].state == CHOICE_RUNNING)
+        for (i = 0; i < r->count && !r->complete; i++)
+            if (r->choices[i].state == CHOICE_RUNNING && (!youngest || r->choices[i].began >= youngest->began)) {
                 youngest = &r->choices[i];
-    if (!youngest)
+                of = r;
+            }
+    if (youngest && s->running == 1)
+        engine_refuse(s, of, youngest, SPECDEC_ERROR_FULL);
+    if (!youngest || s->running == 1)
         return;
     engine_close(s, youngest);
     s->crowded = 1;
@@ -397,6 +402,9 @@ static int engine_input(server *s, request *r, choice *c)
     specdec_error failure;
     specdec_result result = SPECDEC_OK;
 
+    free(c->input); /* of before the choice was put back */
+    free(c->sum);
+    c->input = NULL;
     if (!json_is_string(input)) {
         c->input = engine_ids(input);
         c->prompted = (int)json_array_size(input);
@@ -456,6 +464,7 @@ static void engine_embed(server *s, request *r, choice *c)
         return;
     }
     c->tokens += count;
+    s->moved = 1;
     if (c->tokens < c->prompted)
         return;
     engine_normalise(c->sum, size);
@@ -475,6 +484,8 @@ static int engine_begin(server *s, request *r, choice *c)
     if (s->running == s->o->slots || specdec_open(s->engine, &c->sequence))
         return 0;
     c->state = CHOICE_RUNNING;
+    c->began = serve_clock();
+    c->tokens = 0;
     s->running++;
     if (!r->started) {
         r->started = 1;
@@ -529,26 +540,22 @@ static void engine_begin_all(server *s)
 /* One step for all, and what it brought. */
 static void engine_step(server *s)
 {
-    int writing = 0, full = 0, i;
     request *r;
+    int i;
 
+    s->moved = 0;
     specdec_work(s->engine);
     for (r = s->active; r; r = r->next)
-        for (i = 0; i < r->count && !r->complete; i++) {
-            choice *c = &r->choices[i];
-
-            if (c->state != CHOICE_RUNNING)
-                continue;
-            if (r->kind == REQUEST_EMBEDDING) {
-                engine_embed(s, r, c);
-                writing++;
-                continue;
-            }
-            writing++;
-            full += engine_collect(s, r, c) == SPECDEC_ERROR_FULL;
-        }
-    if (full && full == writing)
-        engine_put_back(s);
+        for (i = 0; i < r->count && !r->complete; i++)
+            if (r->choices[i].state == CHOICE_RUNNING && r->kind == REQUEST_EMBEDDING)
+                engine_embed(s, r, &r->choices[i]);
+            else if (r->choices[i].state == CHOICE_RUNNING)
+                engine_collect(s, r, &r->choices[i]);
+    s->stalled = s->moved ? 0 : s->stalled + 1;
+    if (s->stalled < STALLED)
+        return;
+    s->stalled = 0;
+    engine_put_back(s);
 }
 
 /* A request leaves: its reply is complete, its client gone, or its time over. */

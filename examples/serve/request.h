@@ -45,8 +45,8 @@ static int is_nothing(const json_t *value)
 /* What OpenAI's requests may ask for, and this server has not. */
 static int refuse_unsupported(const json_t *json, refusal *why)
 {
-    static const char *const names[] = {"frequency_penalty", "presence_penalty", "suffix", "echo", "functions",
-                                        "function_call", "audio", "web_search_options", "dimensions"};
+    static const char *const names[] = {"suffix", "echo", "functions", "function_call", "audio", "web_search_options",
+                                        "dimensions"};
     size_t i;
 
     for (i = 0; i < PROGRAM_COUNT(names); i++)
@@ -92,7 +92,29 @@ static int take_seed(request *r, refusal *why)
     return 1;
 }
 
-/* Temperature, top_p and the like: the rows of tools/settings.h that have a name in requests. */
+/* Settings by the header's own names, such as presence_penalty. */
+static int take_named(request *r, refusal *why)
+{
+    static const char *const names[] = {
+        "frequency_penalty", "presence_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_window",
+        "top_n_sigma", "typical_p", "xtc_probability", "xtc_threshold", "temperature_range", "temperature_exponent",
+        "mirostat_tau", "mirostat_rate", "min_tokens", "ignore_end"};
+    size_t i;
+
+    for (i = 0; i < PROGRAM_COUNT(names); i++) {
+        const json_t *value = member(r->json, names[i]);
+        char *words = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+        specdec_error error;
+        const int wrong = words && specdec_settings_set(&r->settings, names[i], words, &error);
+
+        free(words);
+        if (wrong)
+            return refuse(why, 400, NULL, "%s", error.text);
+    }
+    return 1;
+}
+
+/* Temperature, top_p and the like: the rows of tools/settings.h that have a name in requests; then the others. */
 static int take_sampling(request *r, refusal *why)
 {
     int i;
@@ -105,7 +127,7 @@ static int take_sampling(request *r, refusal *why)
             return refuse(why, 400, NULL, "\"%s\" must be a %s from %g to %g", s->member,
                           s->kind == SETTING_INTEGER ? "whole number" : "number", s->low, s->high);
     }
-    return take_seed(r, why);
+    return take_named(r, why) && take_seed(r, why);
 }
 
 /* Adds a stop string. It stays in the JSON. */
@@ -397,6 +419,7 @@ static int take_tools(const server *s, request *r, refusal *why)
     source.calls = s->calls;
     source.choices = name ? &name : NULL;
     source.choice_count = name != NULL;
+    source.compact = 1;
     r->settings.calls = compile(&r->calls, &source, "tools", why);
     free(words);
     return r->settings.calls != NULL;

@@ -18,7 +18,8 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__TOOLS_NAMED 1u /* the byte between a name and its arguments, where their mark is read elsewhere */
 
-/* Appends a part of JSON: white space is free where JSON has it, outside strings. */
+/* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
+   the part has it. */
 static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
 {
     int string = 0;
@@ -26,8 +27,10 @@ static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char 
     for (; *text && !s->b->failed; text++) {
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
-        if (!string && specdec__answer_is_space((unsigned char)*text))
+        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* of which models write one, if any */
+            specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
             continue;
+        }
         if (punctuation)
             specdec__literal_space(s, all);
         specdec__literal_byte(s, all, (unsigned char)*text);
@@ -138,7 +141,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
         return;
     }
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
     if (specdec__tools_lists(row)) { /* which has begun already before the second call */
         const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
 

@@ -446,7 +446,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
                                      !specdec__stream_obeys(t, settings) ||
-                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
+                                     !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -820,6 +820,9 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
+    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+               (t->count > count && specdec__constrained_is(&t->constrained))) {
+        specdec__engine_unstock(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)

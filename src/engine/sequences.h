@@ -34,7 +34,6 @@ static void specdec__engine_forget(specdec *t, int count)
 
     specdec__ahead_forget(t, count);
     specdec__constrained_forget(&t->constrained, count);
-    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -232,6 +231,7 @@ static void specdec__engine_unstock(specdec *t)
     specdec__engine_disown(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
+    t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
 /* The same where such children are; else the stock stays. */
@@ -300,8 +300,6 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
-    t->closed_at = of->closed_at;
-    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -318,11 +316,14 @@ static specdec *specdec__engine_fork(specdec *of)
     if (of->splitter.input)
         t->splitter.input = (const char *)t->part_bytes + (of->splitter.input - (const char *)of->part_bytes);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
+    memcpy(t->surprise, of->surprise, count * sizeof *t->surprise);
     if (t->logprobs) {
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     return t;
 }
 

@@ -12,7 +12,7 @@
 #include "../model/model.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
-#include "../speculation/sample.h"
+#include "../speculation/samplers.h"
 #include "../speculation/tree.h"
 #include "../speculation/constrained.h"
 #include "../speculation/draft.h"
@@ -58,6 +58,8 @@ struct specdec {
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
     specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
     int best_count;
+    float *surprise;             /* (room): mirostat: the largest surprise that may be written behind a token, in bits;
+                                    0: that of an answer's beginning */
 
     /* forks */
     specdec *parent;             /* whose child it is; NULL: nobody's */
@@ -114,7 +116,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec__view view;
     int32_t *text, *ends, *places;
     unsigned char *stop_bytes, *token_text, *piece, *parts;
-    float *logprobs;
+    float *logprobs, *surprise;
 
     specdec__context_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
@@ -130,6 +132,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
     logprobs = SPECDEC__TAKE(arena, float, noted);
     best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    surprise = SPECDEC__TAKE(arena, float, tokens);
     states = SPECDEC__TAKE(arena, specdec_constraint_state, c->constraints ? 2 : 0);
     if (!t)
         return;
@@ -149,6 +152,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
+    t->surprise = surprise;
     t->constrained.state = states;
 }
 
@@ -160,9 +164,10 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     int i;
 
     memset(stop, 0, sizeof *stop);
-    if (settings->max_tokens < 0 || settings->slide < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
-                             settings->max_tokens, settings->slide);
+    if (settings->max_tokens < 0 || settings->slide < 0 || settings->min_tokens < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d, "
+                             "settings.min_tokens %d: 0 or more", settings->max_tokens, settings->slide,
+                             settings->min_tokens);
     if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
                              settings->end_token_count, SPECDEC_END_TOKENS);
@@ -315,10 +320,23 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
-/* Do these sample alike? Biases may have changed where they lie. */
-static int specdec__stream_samples_alike(const specdec_sampling *a, const specdec_sampling *b)
+/* How many tokens the answer has. */
+SPECDEC__INLINE int specdec__stream_written(const specdec *t)
 {
-    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
+    return t->slid + t->count - t->answer_from;
+}
+
+/* Does what is chosen depend on where the answer began? */
+static int specdec__stream_counts(const specdec_settings *settings)
+{
+    return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
+}
+
+/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
+{
+    return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
+           !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
 /* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
@@ -412,6 +430,7 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
 static void specdec__stream_turn(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
+    specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
     if (!t->logprobs)
         return;
     specdec__stream_rotate(t->logprobs + from, sizeof *t->logprobs, count, behind);
