@@ -217,6 +217,8 @@ static int serve(server *s)
     if (daemon) {
         fprintf(stderr, "%s: %s at http://%s%s%s:%d/ (%d slots of %d tokens)\n", program_name, s->model, strchr(s->o->host, ':') ? "[" : "",
                 s->o->host, strchr(s->o->host, ':') ? "]" : "", s->o->port, s->o->slots, s->info.context);
+        if (!s->loopback && !s->o->key)
+            fprintf(stderr, "%s: whoever reaches this address may use it: --api-key asks for a key\n", program_name);
         serve_until_told(s, daemon, &signals);
     }
     stop_engine(s, engine);

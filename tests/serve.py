@@ -1,7 +1,7 @@
 # serve.py PROGRAM MODEL [SECONDS CLIENTS [FLAG...]] - starts build/serve with a model on a port of its own and drives it with Python's own
 # sockets: what replies hold, hostile HTTP, then so many clients for so long, a third of which go away at random: texts are those of
 # single runs, memory stays flat, nothing is left behind. The last line counts; the status is 1 when something failed.
-import http.client, json, os, random, signal, socket, subprocess, sys, tempfile, threading, time
+import atexit, http.client, json, os, random, signal, socket, subprocess, sys, tempfile, threading, time
 from serve_template import with_template
 
 program, model = sys.argv[1:3]
@@ -30,6 +30,7 @@ class Server:
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen([program, "-m", path or model, *([] if path else ["--chat-format", "zephyr"]), "--port", str(self.port), "-c", "512", *flags, *more],
                                         stderr=self.errors)
+        atexit.register(self.process.kill)
         end = time.time() + 120
         while time.time() < end and self.process.poll() is None:
             try:
@@ -43,10 +44,10 @@ class Server:
         self.errors.seek(0)
         return self.errors.read().decode("utf-8", "replace")
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=300):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def ask(self, method, path, body=None, headers={}, timeout=60):
+    def ask(self, method, path, body=None, headers={}, timeout=300):
         c = self.connect(timeout)
         try:
             c.request(method, path, body, headers)
