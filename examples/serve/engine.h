@@ -150,9 +150,11 @@ static specdec_result engine_prompt(const request *r, const choice *c)
 /* The status of a reply that says what the engine could not do. */
 static int engine_status(specdec_result result)
 {
-    return result == SPECDEC_ERROR_CONTEXT ? 413 : result == SPECDEC_ERROR_FULL ? 503
-           : result == SPECDEC_ERROR_ARGUMENT || result == SPECDEC_ERROR_UNSUPPORTED || result == SPECDEC_ERROR_FORMAT ? 400
-                                                                                                           : 500;
+    return result == SPECDEC_ERROR_CONTEXT ? 413
+           : result == SPECDEC_ERROR_FULL  ? 503
+           : result == SPECDEC_ERROR_ARGUMENT || result == SPECDEC_ERROR_UNSUPPORTED || result == SPECDEC_ERROR_FORMAT
+               ? 400
+               : 500;
 }
 
 /* Ends a request whose choice has failed. */
@@ -160,9 +162,11 @@ static void engine_refuse(server *s, request *r, const choice *c, specdec_result
 {
     char words[SPECDEC_ERROR_TEXT_SIZE];
 
-    snprintf(words, sizeof words, "%s", c->sequence && *specdec_error_text(c->sequence) ? specdec_error_text(c->sequence)
-                                                                                 : specdec_result_text(result));
-    request_fail(s, r, engine_status(result), result == SPECDEC_ERROR_CONTEXT ? "context_length_exceeded" : NULL, words);
+    snprintf(words, sizeof words, "%s",
+             c->sequence && *specdec_error_text(c->sequence) ? specdec_error_text(c->sequence)
+                                                             : specdec_result_text(result));
+    request_fail(s, r, engine_status(result), result == SPECDEC_ERROR_CONTEXT ? "context_length_exceeded" : NULL,
+                 words);
 }
 
 /* Settings of a choice: each of several answers has a seed of its own. */
@@ -303,7 +307,9 @@ static void engine_finish(server *s, request *r, choice *c)
     const specdec_stop stop = c->called ? SPECDEC_STOP_END : specdec_stopped(c->sequence, NULL);
     event e = {{SPECDEC_PART_CONTENT, -1, {NULL, 0}}, -1, NULL};
 
-    c->finish = stop == SPECDEC_STOP_LIMIT || stop == SPECDEC_STOP_CONTEXT ? "length" : c->call_count ? "tool_calls" : "stop";
+    c->finish = stop == SPECDEC_STOP_LIMIT || stop == SPECDEC_STOP_CONTEXT ? "length"
+                : c->call_count                                            ? "tool_calls"
+                                                                           : "stop";
     engine_close(s, c);
     c->state = CHOICE_DONE;
     e.finish = c->finish;
@@ -515,8 +521,8 @@ static choice *engine_waiting(const request *r, int *running)
     return first;
 }
 
-/* Begins choices while sequences are free: of the request that has the fewest running, of equals the oldest. So one that
-   asks for many answers does not keep others waiting for all of them. */
+/* Begins choices while sequences are free: of the request that has the fewest running, of equals the oldest. So one
+   that asks for many answers does not keep others waiting for all of them. */
 static void engine_begin_all(server *s)
 {
     for (;;) {

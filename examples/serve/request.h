@@ -36,8 +36,8 @@ static json_t *member(const json_t *object, const char *name)
 /* Is that nothing: false, 0, "", [], {}, or not there? */
 static int is_nothing(const json_t *value)
 {
-    return !value || json_is_false(value) || (json_is_number(value) && !(json_number_value(value) < 0) &&
-                                              !(json_number_value(value) > 0)) ||
+    return !value || json_is_false(value) ||
+           (json_is_number(value) && !(json_number_value(value) < 0) && !(json_number_value(value) > 0)) ||
            (json_is_string(value) && !json_string_length(value)) || (json_is_array(value) && !json_array_size(value)) ||
            (json_is_object(value) && !json_object_size(value));
 }
@@ -45,8 +45,8 @@ static int is_nothing(const json_t *value)
 /* What OpenAI's requests may ask for, and this server has not. */
 static int refuse_unsupported(const json_t *json, refusal *why)
 {
-    static const char *const names[] = {"suffix", "echo", "functions", "function_call", "audio", "web_search_options",
-                                        "dimensions"};
+    static const char *const names[] = {
+        "suffix", "echo", "functions", "function_call", "audio", "web_search_options", "dimensions"};
     size_t i;
 
     for (i = 0; i < PROGRAM_COUNT(names); i++)
@@ -96,9 +96,10 @@ static int take_seed(request *r, refusal *why)
 static int take_named(request *r, refusal *why)
 {
     static const char *const names[] = {
-        "frequency_penalty", "presence_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_window",
-        "top_n_sigma", "typical_p", "xtc_probability", "xtc_threshold", "temperature_range", "temperature_exponent",
-        "mirostat_tau", "mirostat_rate", "min_tokens", "ignore_end"};
+        "frequency_penalty",  "presence_penalty", "dry_multiplier",    "dry_base",
+        "dry_allowed_length", "dry_window",       "top_n_sigma",       "typical_p",
+        "xtc_probability",    "xtc_threshold",    "temperature_range", "temperature_exponent",
+        "mirostat_tau",       "mirostat_rate",    "min_tokens",        "ignore_end"};
     size_t i;
 
     for (i = 0; i < PROGRAM_COUNT(names); i++) {
@@ -136,7 +137,8 @@ static int add_stop(request *r, const json_t *value, int *count, refusal *why)
     const size_t length = json_is_string(value) ? json_string_length(value) : 0;
 
     if (!length || length > 256 || strlen(json_string_value(value)) != length)
-        return refuse(why, 400, NULL, "\"stop\" must be a text of 1 to 256 bytes without zero bytes, or an array of such");
+        return refuse(why, 400, NULL,
+                      "\"stop\" must be a text of 1 to 256 bytes without zero bytes, or an array of such");
     if (*count == SPECDEC_STOP_STRINGS)
         return refuse(why, 400, NULL, "\"stop\" holds more than %d texts", SPECDEC_STOP_STRINGS);
     r->settings.stop[(*count)++] = json_string_value(value);
@@ -174,12 +176,14 @@ static int take_biases(request *r, refusal *why)
     r->biases = (specdec_bias *)malloc((json_object_size(object) + 1) * sizeof *r->biases);
     if (!r->biases)
         return refuse(why, 500, NULL, "out of memory");
-    json_object_foreach (object, name, value) {
+    json_object_foreach(object, name, value)
+    {
         char *end;
         const long token = strtol(name, &end, 10);
         const double bias = json_number_value(value);
 
-        if (*end || end == name || token < 0 || token > INT32_MAX || !json_is_number(value) || bias < -100 || bias > 100)
+        if (*end || end == name || token < 0 || token > INT32_MAX || !json_is_number(value) || bias < -100 ||
+            bias > 100)
             return refuse(why, 400, NULL, "\"logit_bias\" must be an object of token ids and numbers from -100 to 100");
         r->biases[count].token = (int32_t)token;
         r->biases[count++].bias = bias > -100 ? (float)bias : -INFINITY;
@@ -258,7 +262,8 @@ static int check_tokens(const server *s, const json_t *array, const char *name, 
         const json_t *value = json_array_get(array, i);
 
         if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) >= s->info.vocabulary)
-            return refuse(why, 400, NULL, "\"%s\": token ids are whole numbers from 0 to %d", name, s->info.vocabulary - 1);
+            return refuse(why, 400, NULL, "\"%s\": token ids are whole numbers from 0 to %d", name,
+                          s->info.vocabulary - 1);
     }
     return 1;
 }
@@ -302,7 +307,8 @@ enum { CONSTRAINT_MOST = 64 << 20 }; /* bytes that a constraint is compiled in, 
 
 /* Compiles what an answer, or a call, shall obey, into memory that becomes the request's. The work is bounded, whatever
    the source is. NULL after noting why. */
-static const specdec_constraint *compile(void **memory, const specdec_constraint_source *source, const char *name, refusal *why)
+static const specdec_constraint *compile(void **memory, const specdec_constraint_source *source, const char *name,
+                                         refusal *why)
 {
     const specdec_constraint *constraint = NULL;
     specdec_error error;
@@ -324,7 +330,8 @@ static const specdec_constraint *compile(void **memory, const specdec_constraint
     return constraint;
 }
 
-/* Makes the answer obey a JSON schema; compact: without white space, of which there is else as much as the model likes. */
+/* Makes the answer obey a JSON schema; compact: without white space, of which there is else as much as the model
+   likes. */
 static int take_schema(request *r, const json_t *schema, int compact, refusal *why)
 {
     specdec_constraint_source source;
@@ -479,7 +486,8 @@ static int request_parse(const server *s, request *r, refusal *why)
 
     r->json = json_loadb(r->body.bytes ? r->body.bytes : "", r->body.length, JSON_ALLOW_NUL, &error);
     if (!r->json)
-        return refuse(why, 400, NULL, "the body is no JSON: %.150s (line %d, column %d)", error.text, error.line, error.column);
+        return refuse(why, 400, NULL, "the body is no JSON: %.150s (line %d, column %d)", error.text, error.line,
+                      error.column);
     if (!json_is_object(r->json))
         return refuse(why, 400, NULL, "the body must be a JSON object");
     if (r->kind != REQUEST_CHAT) /* of a chat, the header reads it */
