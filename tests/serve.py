@@ -294,6 +294,9 @@ def test_tools():
                 status, b = server.post("/v1/chat/completions", {"messages": [*body["messages"], a["choices"][0]["message"], {"role": "tool", "tool_call_id":
                                         calls[0]["id"], "content": "It rains."}], "tools": tools, "max_tokens": 8, "temperature": 0})
                 check("the result of a call is answered", status == 200, b)
+        for token in (12, 13, 35): # tab, new line, space
+            status, a = server.chat("Hi", max_tokens=300, temperature=0, logit_bias={str(token): 100})
+            check("an answer of white space without end harms nothing", status == 200 and len(a["choices"][0]["message"]["content"]) > 250, a)
         status, a = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "tools": 5, "max_tokens": 4})
         check("tools that are none: 400", status == 400, a)
         check("the server with tools ends with 0", server.end() == 0, server.words())

@@ -55,7 +55,7 @@ try:
 except openai.BadRequestError as e:
     check("a bad request is an error, with words", "messages" in str(e), e)
 try:
-    client.chat.completions.create(model=name, messages=[{"role": "user", "content": "word " * 9000}])
+    client.chat.completions.create(model=name, messages=[{"role": "user", "content": "word " * 60000}])
     check("one too long is an error", False)
 except openai.APIStatusError as e:
     check("one too long is an error, with its code", e.code == "context_length_exceeded", e)
