@@ -847,6 +847,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--min-p", PROGRAM_FIELD, c, "min_p", NULL, 0, 0},
         {"--repeat-penalty", PROGRAM_FIELD, c, "repetition_penalty", NULL, 0, 0},
         {"--repeat-last-n", PROGRAM_FIELD, c, "repetition_window", NULL, 0, 0},
+        SETTINGS_FLAGS(c),
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
          "by the model itself; repetition; what a grammar leaves no choice about (auto)", 0, 0},

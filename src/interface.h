@@ -866,6 +866,12 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
+/* How well labels go behind the text, all in one step: scores[count] become the log-probabilities of each one's tokens
+   there, as specdec_prompt would append it. Nothing of the engine's text changes. Together they have at most as many
+   tokens as specdec_logits takes nodes. Errors: ARGUMENT (no text, no label, an empty label, too many tokens), FULL,
+   CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+SPECDEC_DEF specdec_result specdec_score(specdec *engine, const char *const *labels, int count, double *scores);
+
 /* As specdec_prompt_tokens, with a row after each token: logits[count * vocabulary]; of no use when it fails. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 

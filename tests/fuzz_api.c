@@ -311,6 +311,16 @@ static void draw_sampling(world *w, specdec_sampling *s)
     s->seed = (uint64_t)draw(w, 256);
     s->biases = biases;
     s->bias_count = draw(w, 8) == 7 ? 4 : 0;
+    switch (draw(w, 10)) { /* 0: none of the rarer samplers */
+    case 1: s->frequency_penalty = 0.4f; s->presence_penalty = -0.1f; break;
+    case 2: s->dry_multiplier = 1; s->dry_allowed_length = 1; s->dry_breakers[0] = 'e'; break;
+    case 3: s->xtc_probability = 0.6f; s->xtc_threshold = 0.02f; break;
+    case 4: s->typical_p = 0.7f; break;
+    case 5: s->top_n_sigma = 1.5f; s->temperature_range = 0.4f; break;
+    case 6: s->mirostat_tau = 3; s->mirostat_rate = 0.5f; break;
+    case 7: s->samplers[0] = SPECDEC_SAMPLER_TEMPERATURE; s->samplers[1] = SPECDEC_SAMPLER_TOP_P; s->samplers[2] = SPECDEC_SAMPLER_PENALTIES; break;
+    default: break;
+    }
 }
 
 /* Up to eight strings of letters that are often written; most begin like an answer and do not go on like it. */

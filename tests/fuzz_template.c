@@ -3,8 +3,8 @@
  * clang -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz_template.c -o build/fuzz_template
  * build/fuzz_template -max_len=65536 -timeout=10 CORPUS_FOLDER
  *
- * Input: a template, a zero byte, and a JSON object whose members the template may use. Real templates with the messages
- * of their cases make a good corpus. */
+ * Input: a template, a zero byte, and a JSON object whose members the template may use, and which is also read as a
+ * request with messages and tools. Real templates with the messages of their cases make a good corpus. */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
@@ -43,6 +43,59 @@ static void fuzz_template(const uint8_t *text, size_t length, const uint8_t *giv
     free(t);
 }
 
+/* Reads the JSON as a request, renders it, and takes what was written apart as if it were an answer. */
+static void fuzz_conversation(const uint8_t *text, size_t length, const uint8_t *given, size_t given_size, size_t bytes)
+{
+    unsigned char *memory = (unsigned char *)malloc(bytes), *plain = (unsigned char *)calloc(1, OUTPUT / 8);
+    char *output = (char *)malloc(OUTPUT);
+    specdec__conversation_work work;
+    specdec_chat_input input;
+    specdec__chat_text out;
+    specdec__arena arena;
+    specdec__vocab v;
+    specdec_error error;
+    specdec_splitter splitter;
+    specdec_part part;
+    size_t i, parts;
+
+    if (!memory || !output || !plain)
+        abort();
+    memset(&v, 0, sizeof v);
+    v.bos = v.eos = -1;
+    arena.base = memory;
+    arena.size = bytes;
+    arena.used = 0;
+    out.text = output;
+    out.plain = plain;
+    out.size = OUTPUT;
+    out.needed = 0;
+    if (!specdec__conversation_read((const char *)given, given_size, &arena, &input, &error) &&
+        !specdec__conversation_check(&input, OUTPUT, &error)) {
+        arena.used = (arena.used + 63) & ~(size_t)63;
+        work.vocab = &v;
+        work.text = specdec__template_bytes(text, length);
+        work.memory = memory + arena.used;
+        work.bytes = arena.used < bytes ? bytes - arena.used : 0;
+        work.now = 1000000000;
+        if (!specdec__conversation_render(&work, &input, &out, &error) && out.needed > OUTPUT)
+            abort();
+    }
+    for (i = 0; i < SPECDEC__COUNT(specdec__call_table); i++) {
+        specdec__answer_begin(&splitter, &specdec__call_table[i],
+                              &specdec__thought_table[i % SPECDEC__COUNT(specdec__thought_table)], (int)(i & 1));
+        specdec__answer_push(&splitter, (const char *)given, given_size);
+        for (parts = 0; specdec__answer_next(&splitter, &part); parts++)
+            if (part.text.length > sizeof splitter.bytes || parts > 4 * given_size + 8)
+                abort();
+        specdec__answer_push(&splitter, NULL, 0);
+        while (specdec__answer_next(&splitter, &part))
+            ;
+    }
+    free(plain);
+    free(output);
+    free(memory);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *zero = size ? (const uint8_t *)memchr(data, 0, size) : NULL;
@@ -50,5 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     fuzz_template(data, length, zero ? zero + 1 : NULL, zero ? size - length - 1 : 0, MEMORY);
     fuzz_template(data, length, zero ? zero + 1 : NULL, zero ? size - length - 1 : 0, 4096 + length);
+    if (zero)
+        fuzz_conversation(data, length, zero + 1, size - length - 1, MEMORY);
     return 0;
 }

@@ -18,13 +18,13 @@ static const char *const words[] = {"yes", "no", "perhaps", "nobody knows", "non
 static const specdec_constraint_source sources[KINDS] = {
     {SPECDEC_CONSTRAINT_SCHEMA, "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":9},\"kind\":{\"enum\":[\"small\",\"large\",\"larger\"]},"
      "\"count\":{\"type\":\"integer\",\"minimum\":3,\"maximum\":250}},\"required\":[\"name\",\"kind\",\"count\"],\"additionalProperties\":false}",
-     SPECDEC_WHOLE_STRING, NULL, 0, 1},
+     SPECDEC_WHOLE_STRING, NULL, 0, NULL, 1},
     {SPECDEC_CONSTRAINT_GBNF, "root ::= \"The \" (animal | \"old \" animal) \" \" verb (\" and \" verb)* \".\"\nanimal ::= \"cat\" | \"cow\" | \"crow\"\nverb ::= \"sings\" | \"sits\" | [a-c]{1,12}",
-     SPECDEC_WHOLE_STRING, NULL, 0, 0},
-    {SPECDEC_CONSTRAINT_REGEX, "[0-9]{4}-(0[1-9]|1[0-2])( at noon| at night)?", SPECDEC_WHOLE_STRING, NULL, 0, 0},
-    {SPECDEC_CONSTRAINT_CHOICES, NULL, 0, words, 5, 0},
-    {SPECDEC_CONSTRAINT_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":[\"boolean\",\"null\"]},\"maxItems\":12}", SPECDEC_WHOLE_STRING, NULL, 0, 0},
-    {SPECDEC_CONSTRAINT_REGEX, "(a[^ ]|b){3,40}", SPECDEC_WHOLE_STRING, NULL, 0, 0},
+     SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+    {SPECDEC_CONSTRAINT_REGEX, "[0-9]{4}-(0[1-9]|1[0-2])( at noon| at night)?", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+    {SPECDEC_CONSTRAINT_CHOICES, NULL, 0, words, 5, NULL, 0},
+    {SPECDEC_CONSTRAINT_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":[\"boolean\",\"null\"]},\"maxItems\":12}", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+    {SPECDEC_CONSTRAINT_REGEX, "(a[^ ]|b){3,40}", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
 };
 
 static const specdec_constraint *constraints[KINDS]; /* each in memory of its own */
@@ -368,7 +368,7 @@ static void test_schedules(void)
 
 static void test_slide(void)
 {
-    static const specdec_constraint_source source = {SPECDEC_CONSTRAINT_REGEX, "(abc)*d", SPECDEC_WHOLE_STRING, NULL, 0, 0};
+    static const specdec_constraint_source source = {SPECDEC_CONSTRAINT_REGEX, "(abc)*d", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0};
     static const specdec_bias biases[] = {{3 + 'd', -90}, {266, -90}, {267, -90}}; /* so that it goes on */
     void *room = malloc(ROOM);
     const specdec_constraint *constraint = NULL;
@@ -494,8 +494,8 @@ static double drawn(specdec *t, const double *p, int between, long draws)
 static void test_distributions(void)
 {
     static const specdec_constraint_source shapes[2] = {
-        {SPECDEC_CONSTRAINT_REGEX, "[a-t][a-t]", SPECDEC_WHOLE_STRING, NULL, 0, 0},
-        {SPECDEC_CONSTRAINT_REGEX, "[a-t]uk[a-t]", SPECDEC_WHOLE_STRING, NULL, 0, 0}};
+        {SPECDEC_CONSTRAINT_REGEX, "[a-t][a-t]", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+        {SPECDEC_CONSTRAINT_REGEX, "[a-t]uk[a-t]", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0}};
     static const int32_t between[2] = {3 + 'u', 261 + 2 * 10};
     static double p[LETTERS * LETTERS];
     void *room = malloc(ROOM);
@@ -568,6 +568,49 @@ static void test_refusals(void)
     close_machine(&m);
 }
 
+/* --- labels ------------------------------------------------------------------------------------------------------------ */
+
+static void test_scores(void)
+{
+    static const char *const labels[] = {" a", "bc", "a", "hello you"}, *const empty[] = {"a", ""};
+    static float rows[64 * VOCAB];
+    specdec_config c = config_of(SPECDEC_DRAFT_OFF, SPECDEC_RULE_COUPLED);
+    char memory[1 << 14];
+    double scores[4];
+    int i, k, n, before;
+    machine m;
+
+    TEST("scores of labels are sums of log-probabilities, whatever the other labels are, and change nothing");
+    if (!open_machine(&m, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_score(m.first, labels, 4, scores), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, prompt_tokens, PROMPT), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_score(m.first, empty, 2, scores), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_score(m.first, labels, 4, scores), SPECDEC_OK);
+    for (i = 0; i < 4; i++) {
+        int32_t tokens[32], parents[32];
+        double sum = 0;
+
+        CHECK_EQUAL_INT(specdec_tokenize(specdec_get_model(m.first), labels[i], SPECDEC_WHOLE_STRING, SPECDEC_TOKENIZE_INSIDE, tokens, 32, &n,
+                                         memory, sizeof memory, &failure), SPECDEC_OK);
+        for (k = 0; k < n; k++)
+            parents[k] = k - 1;
+        CHECK_EQUAL_INT(specdec_logits(m.first, tokens, parents, n, rows), SPECDEC_OK);
+        for (k = 0; k < n; k++) {
+            double total = 0;
+            int j;
+
+            for (j = 0; j < VOCAB; j++)
+                total += exp((double)rows[k * VOCAB + j]);
+            sum += (double)rows[k * VOCAB + tokens[k]] - log(total);
+        }
+        CHECK(fabs(sum - scores[i]) < 1e-4);
+    }
+    specdec_tokens(m.first, NULL, &before);
+    CHECK_EQUAL_INT(before, PROMPT);
+    close_machine(&m);
+}
+
 int main(void)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
@@ -581,5 +624,6 @@ int main(void)
     test_slide();
     test_distributions();
     test_refusals();
+    test_scores();
     return check_report("test_constrained");
 }

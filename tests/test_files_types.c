@@ -395,7 +395,8 @@ static void test_types(void)
     static const struct { const char *name; int block; double share; } known[] = {
         {"F32", 1, 0},      {"F16", 1, 1e-6},   {"BF16", 1, 1e-4},  {"Q4_0", 32, 0.02},
         {"Q4_1", 32, 0.02}, {"Q5_0", 32, 0.005}, {"Q5_1", 32, 0.005},
-        {"Q8_0", 32, 1e-4}, {"Q4_K", 256, 0.02}, {"Q5_K", 256, 0.005}, {"Q6_K", 256, 1e-3}};
+        {"Q8_0", 32, 1e-4}, {"Q4_K", 256, 0.02}, {"Q5_K", 256, 0.005}, {"Q6_K", 256, 1e-3},
+        {"MXFP4", 32, 0.02}, {"Q2_0", 64, 0.2}, {"TQ1_0", 256, 0.25}, {"TQ2_0", 256, 0.25}, {"Q1_0", 128, 0.4}};
     float out[256];
     unsigned char data[300];
     specdec_type type, same;

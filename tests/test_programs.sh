@@ -863,6 +863,20 @@ check "and fails" [ $? -eq 1 ]
 check "talk says why answers end" [ "$(grep -c '^\[ended at the limit\]$' "$T/out") $(grep -c '^\[ended' "$T/out")" = "2 3" ]
 check "talk refuses what is no command, a temperature below 0, and what is no number" [ "$(grep -c 'no such command, or not with that number' "$T/err")" -eq 4 ]
 check "what was forgotten and set back is answered alike" [ "$(sed -n '/limit\]/q; p' "$T/out")" = "$(tac "$T/out" | sed -n '1d; /^\[ended/q; p' | tac)" ]
+schema='{"type":"object","properties":{"kind":{"enum":["small","large"]},"count":{"type":"integer","minimum":0,"maximum":99}},"required":["kind","count"],"additionalProperties":false}'
+"$B/specdec" -m $TARGET -p 'Once' --no-echo --json-schema "$schema" --temp 1 --seed 3 > "$T/out" 2> "$T/err"
+check "specdec --json-schema writes what the schema accepts" grep -Eq '^\{"kind":"(small|large)","count":[0-9]+\}$' "$T/out"
+"$B/specdec" -m $TARGET -p 'Once' --no-echo --json-schema "$schema" --temp 1 --seed 3 --spec off > "$T/plain" 2> "$T/err"
+check "and the same without drafts" cmp -s "$T/out" "$T/plain"
+"$B/specdec" -m $TARGET -p 'Once' --no-echo --grammar-text 'root ::= "a" [b-d]{3} "!"' > "$T/out" 2> "$T/err"
+check "specdec --grammar-text obeys" grep -q '^a[b-d][b-d][b-d]!$' "$T/out"
+"$B/specdec" -m $TARGET -p 'Once' --grammar-text 'root ::= (' > "$T/out" 2> "$T/err"
+check "what is no grammar is refused, and where" [ $? -eq 1 -a -n "$(grep 'the grammar: line 1, column' "$T/err")" ]
+"$B/specdec" -m $TARGET -p 'Once' --json --json-schema "$schema" > "$T/out" 2> "$T/err"
+check "one grammar at a time" [ $? -eq 2 ]
+{ echo '{"prompt":"Once","schema":'"$schema"'}'; echo '{"prompt":"Once","schema":{"type":"array","items":{"const":7},"maxItems":3}}'; echo '{"prompt":"Once","schema":{"type":"teapot"}}'; } > "$T/lines"
+"$B/many" -m $TARGET -f "$T/lines" --in-order > "$T/out" 2> "$T/err"
+check "lines of many have schemas of their own" [ "$(grep -Ec '"text":"[{].*kind.*count|"text":"\[(7,?)*\]"|"error":"the schema at #/type' "$T/out")" -eq 3 ]
 printf '%s\n' 'Once upon a' 'The little girl had a big red' > "$T/lines"
 "$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out"
 check "classify finds the label of the first line" grep -q '^time	[0-9.]*%	Once upon a$' "$T/out"

@@ -330,12 +330,23 @@ static void test_tile_layout(void)
     CHECK_EQUAL_INT(wrong, 0);
 }
 
+/* The nearest half float. */
+static float half_of(float value)
+{
+    unsigned char bytes[2];
+
+    specdec__store_u16(bytes, specdec__f16_from_float(value));
+    return specdec__load_f16(bytes);
+}
+
 static void test_encoders(void)
 {
     static const struct { uint32_t type; double bound; } bounds[] = {
         {SPECDEC__TYPE_F32, 0}, {SPECDEC__TYPE_F16, 0.0003}, {SPECDEC__TYPE_BF16, 0.0024}, {SPECDEC__TYPE_Q8_0, 0.0065},
         {SPECDEC__TYPE_Q4_0, 0.087}, {SPECDEC__TYPE_Q4_1, 0.078}, {SPECDEC__TYPE_Q5_0, 0.044}, {SPECDEC__TYPE_Q5_1, 0.037},
-        {SPECDEC__TYPE_Q4_K, 0.078}, {SPECDEC__TYPE_Q5_K, 0.037}, {SPECDEC__TYPE_Q6_K, 0.020}};
+        {SPECDEC__TYPE_Q4_K, 0.078}, {SPECDEC__TYPE_Q5_K, 0.037}, {SPECDEC__TYPE_Q6_K, 0.020},
+        {SPECDEC__TYPE_MXFP4, 0.118}, {SPECDEC__TYPE_Q2_0, 0.40}, {SPECDEC__TYPE_TQ1_0, 0.44}, {SPECDEC__TYPE_TQ2_0, 0.44},
+        {SPECDEC__TYPE_Q1_0, 0.605}};
     enum { COUNT = 64 * 256 };
     static float values[COUNT], back[COUNT];
     static unsigned char row[COUNT * 4];
@@ -367,6 +378,25 @@ static void test_encoders(void)
             wrong += back[i] != again[i];
         CHECK(wrong <= COUNT / 100);
         CHECK(relative_square(back, again, COUNT) <= 1e-6);
+    }
+    TEST("weights that were of one or two bits, or 4-bit floats, before come back as they were");
+    for (k = 0; k < 5; k++) {
+        static const uint32_t numbers[5] = {SPECDEC__TYPE_Q1_0, SPECDEC__TYPE_Q2_0, SPECDEC__TYPE_TQ1_0, SPECDEC__TYPE_TQ2_0, SPECDEC__TYPE_MXFP4};
+        const specdec__quant_type *type = specdec__quant_find(numbers[k]);
+        static const float fp4[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+        int wrong = 0;
+
+        for (i = 0; i < COUNT; i++) { /* of every block, one value of the largest magnitude */
+            const float scale = k == 4 ? 0.0078125f : half_of(0.01f * (float)(1 + i / 256));
+            const int at = i % 32 ? (int)(random_u32() % (k == 4 ? 8 : k == 1 ? 4 : 3)) : k == 4 ? 7 : k == 1 ? 3 : 2;
+
+            values[i] = k == 4 ? (random_u32() & 1 ? -fp4[at] : fp4[at]) * scale : k ? scale * (float)(at - 1) : random_u32() & 1 ? scale : -scale;
+        }
+        specdec__quant_from_float(type, values, COUNT, row);
+        specdec__quant_to_float(type, row, COUNT, back);
+        for (i = 0; i < COUNT; i++)
+            wrong += !(values[i] - back[i] == 0);
+        CHECK_EQUAL_INT(wrong, 0);
     }
     TEST("IQ2_XXS weights survive Q4_0 almost unchanged");
     for (i = 0; i < 64; i++) {

@@ -487,6 +487,161 @@ static void test_bounds(void)
     CHECK_EQUAL_INT(wrong, 0);
 }
 
+/* One sampler each. */
+static void one_sampler(int kind, specdec_sampling *s)
+{
+    memset(s, 0, sizeof *s);
+    s->temperature = 1;
+    s->seed = 9;
+    s->frequency_penalty = kind == 0 ? 0.8f : 0;
+    s->presence_penalty = kind == 0 ? 0.3f : 0;
+    s->dry_multiplier = kind == 1 ? 1.0f : 0;
+    s->top_n_sigma = kind == 2 ? 1.2f : 0;
+    s->typical_p = kind == 3 ? 0.7f : 0;
+    s->xtc_probability = kind == 4 ? 0.4f : 0;
+    s->xtc_threshold = kind == 4 ? 0.05f : 0;
+    s->temperature_range = kind == 5 ? 0.6f : 0;
+    s->mirostat_tau = kind == 6 ? 1.5f : 0;
+}
+
+static void test_samplers(void)
+{
+    static const int32_t text[] = {1, 2, 3, 1, 2};
+    float row[6] = {0, 2, 1, 3, 2.5f, -1}, p[6];
+    specdec_candidate items[6];
+    specdec_candidates c;
+    specdec_sampling s;
+    int i;
+
+    memset(&c, 0, sizeof c);
+    c.items = items;
+    TEST("frequency and presence penalties are taken from logits, for greedy decoding, too");
+    one_sampler(0, &s);
+    s.temperature = 0;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, text, 5, NULL), SPECDEC_OK);
+    CHECK(fabs((double)items[3].logit - (3 - .8 - .3 - 2.5)) < 1e-5 && fabs((double)items[1].logit - (2 - 1.6 - .3 - 2.5)) < 1e-5);
+    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 4);
+
+    TEST("DRY takes from what would lengthen a repetition, and from nothing else");
+    one_sampler(1, &s);
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, text, 5, NULL), SPECDEC_OK);
+    for (i = 0; i < 6; i++)
+        CHECK(fabs((double)items[i].logit - ((double)row[i] - (i == 3 ? 1 : 0) - 2.5)) < 1e-5);
+    s.dry_allowed_length = 3;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, text, 5, NULL), SPECDEC_OK);
+    CHECK(items[3].logit >= 0);
+
+    TEST("XTC keeps the least of the probable tokens, and what is below");
+    one_sampler(4, &s);
+    s.xtc_probability = 1;
+    s.xtc_threshold = 0.15f; /* tokens 3, 4 and 1 are above that */
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, NULL, 0, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(c.count, 4);
+    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0) == 3 || specdec__sample_coupled(&c, 0, 0) == 4, 0);
+
+    TEST("samplers act in the order of their list, and those that are not in it not at all");
+    memset(&s, 0, sizeof s);
+    s.temperature = 4;
+    s.top_p = 0.6f;
+    s.top_k = 1;
+    s.samplers[0] = SPECDEC_SAMPLER_TOP_P;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, NULL, 0, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(c.count, 2);
+    CHECK_EQUAL_INT(specdec_sample_distribution(&c, 6, p, NULL), SPECDEC_OK);
+    CHECK(fabs((double)(p[4] / p[3]) - exp(-.5)) < 1e-5);
+    s.samplers[0] = SPECDEC_SAMPLER_TEMPERATURE;
+    s.samplers[1] = SPECDEC_SAMPLER_TOP_P;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, NULL, 0, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(c.count, 3);
+    s.samplers[2] = SPECDEC_SAMPLER_TOP_P;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, NULL, 0, NULL), SPECDEC_ERROR_ARGUMENT);
+    s.samplers[2] = SPECDEC_SAMPLER_COUNT;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, NULL, 0, NULL), SPECDEC_ERROR_ARGUMENT);
+}
+
+enum { SMALL = 12, DRAWS = 20000 };
+
+/* A token by a rule from the target's row, the children being drawn from the draft's. */
+static int32_t ruled(specdec_rule rule, const specdec_sampling *s, const float *target, const float *draft, const int32_t *text, int count)
+{
+    specdec_candidate items[2][SMALL], best[2];
+    specdec_candidates c[2];
+    float p[2][SMALL];
+    int32_t children[2];
+    specdec_uniform random;
+    specdec_choice choice;
+    specdec_verdict verdict;
+    int i, k = 2;
+
+    for (i = 0; i < 2; i++) {
+        c[i].items = items[i];
+        specdec_sample_filter(&c[i], s, i ? draft : target, SMALL, text, count, NULL);
+        specdec_sample_distribution(&c[i], SMALL, p[i], NULL);
+    }
+    if (rule == SPECDEC_RULE_SEQUOIA)
+        k = specdec_sample_top(&c[1], s->seed ^ 77, (uint64_t)count, 2, best);
+    for (i = 0; i < 2 && rule != SPECDEC_RULE_SEQUOIA; i++)
+        specdec_sample_top(&c[1], s->seed ^ (1000 + (uint64_t)i) << 32, (uint64_t)count, 1, &best[i]);
+    for (i = 0; i < k; i++)
+        children[i] = best[i].token;
+    memset(&choice, 0, sizeof choice);
+    random.seed = s->seed;
+    random.position = (uint64_t)count;
+    random.decision = 0;
+    choice.target = p[0];
+    choice.draft = p[1];
+    choice.children = children;
+    choice.child_count = k;
+    choice.vocab = SMALL;
+    choice.random = &random;
+    verdict.token = -1;
+    CHECK_EQUAL_INT(specdec_verify(rule, &choice, &verdict, NULL), SPECDEC_OK);
+    return verdict.token;
+}
+
+static void test_rules(void)
+{
+    static int32_t text[DRAWS + 8];
+    static const int rules[] = {SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
+    float target[SMALL], draft[SMALL];
+    int kind, r, i, j;
+
+    TEST("with every sampler, every rule draws from the distribution that the sampler leaves (chi-square)");
+    for (i = 0; i < SMALL; i++) {
+        target[i] = (float)(3 * uniform());
+        draft[i] = target[i] + (float)uniform();
+    }
+    for (i = 0; i < DRAWS + 8; i++)
+        text[i] = "\1\2\3\5\7\2\3\4"[i % 8];
+    for (kind = 0; kind < 7; kind++) {
+        specdec_candidate items[SMALL];
+        specdec_candidates c;
+        specdec_sampling s, with;
+        double mix[SMALL] = {0};
+        float p[SMALL];
+
+        one_sampler(kind, &s);
+        c.items = items;
+        for (j = 0; j < 2; j++) { /* XTC acts, or not */
+            with = s;
+            with.xtc_probability = kind == 4 && j ? 1.0f : 0;
+            specdec_sample_filter(&c, &with, target, SMALL, text, 8, NULL);
+            specdec_sample_distribution(&c, SMALL, p, NULL);
+            for (i = 0; i < SMALL; i++)
+                mix[i] += (double)p[i] * (kind == 4 ? (j ? 0.4 : 0.6) : 0.5);
+        }
+        for (r = 0; r < 4; r++) {
+            long counts[SMALL] = {0};
+
+            for (i = 0; i < DRAWS; i++) { /* penalties and DRY read the text: another seed, not another position */
+                s.seed = kind < 2 ? (uint64_t)i * 31 + 5 : 9;
+                counts[ruled((specdec_rule)rules[r], &s, target, draft, text, kind < 2 ? 8 : 8 + i)]++;
+            }
+            CHECK(statistics_p_value(counts, mix, SMALL) > 1e-6);
+        }
+    }
+}
+
 static double seconds(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;
@@ -542,6 +697,8 @@ int main(void)
     test_distribution();
     test_edges();
     test_uniform();
+    test_samplers();
+    test_rules();
     test_bounds();
     test_speed();
     return check_report("test_sample");

@@ -4,7 +4,7 @@
 #define SETTINGS_H
 #include <stddef.h>
 
-typedef enum setting_kind { SETTING_REAL, SETTING_INTEGER, SETTING_SEED } setting_kind;
+typedef enum setting_kind { SETTING_REAL, SETTING_INTEGER, SETTING_SEED, SETTING_TEXT } setting_kind;
 
 /* A setting, by all its names. */
 typedef struct setting {
@@ -27,7 +27,46 @@ static const setting settings_table[] = {
     {"--repeat-last-n", "penalty_last_n", "repeat_last_n", SETTING_INTEGER, SETTING(sampling.repetition_window), -1, 1 << 24},
     {"--seed", NULL, "seed", SETTING_SEED, SETTING(sampling.seed), 0, 0},
     {"--slide", NULL, NULL, SETTING_INTEGER, SETTING(slide), 0, 1 << 24},
-    {"--special", NULL, NULL, SETTING_INTEGER, SETTING(show_special), 0, 1}};
+    {"--special", NULL, NULL, SETTING_INTEGER, SETTING(show_special), 0, 1},
+    {"--frequency-penalty", NULL, "frequency_penalty", SETTING_REAL, SETTING(sampling.frequency_penalty), -1e3, 1e3},
+    {"--presence-penalty", NULL, "presence_penalty", SETTING_REAL, SETTING(sampling.presence_penalty), -1e3, 1e3},
+    {"--dry-multiplier", NULL, "dry_multiplier", SETTING_REAL, SETTING(sampling.dry_multiplier), 0, 1e6},
+    {"--dry-base", NULL, "dry_base", SETTING_REAL, SETTING(sampling.dry_base), 1, 1e6},
+    {"--dry-allowed-length", NULL, "dry_allowed_length", SETTING_INTEGER, SETTING(sampling.dry_allowed_length), 1, 1 << 24},
+    {"--dry-penalty-last-n", NULL, "dry_penalty_last_n", SETTING_INTEGER, SETTING(sampling.dry_window), -1, 1 << 24},
+    {"--dry-breakers", NULL, NULL, SETTING_TEXT, SETTING(sampling.dry_breakers), 0, 0},
+    {"--top-nsigma", "top_n_sigma", "top_n_sigma", SETTING_REAL, SETTING(sampling.top_n_sigma), -1, 1e6},
+    {"--typical", "typ_p", "typical_p", SETTING_REAL, SETTING(sampling.typical_p), 0, 1},
+    {"--xtc-probability", "xtc_probability", "xtc_probability", SETTING_REAL, SETTING(sampling.xtc_probability), 0, 1},
+    {"--xtc-threshold", "xtc_threshold", "xtc_threshold", SETTING_REAL, SETTING(sampling.xtc_threshold), 0, 1},
+    {"--dynatemp-range", NULL, "dynatemp_range", SETTING_REAL, SETTING(sampling.temperature_range), 0, 1e6},
+    {"--dynatemp-exp", NULL, "dynatemp_exponent", SETTING_REAL, SETTING(sampling.temperature_exponent), 0, 1e3},
+    {"--mirostat-ent", NULL, NULL, SETTING_REAL, SETTING(sampling.mirostat_tau), 0, 1e3},
+    {"--mirostat-lr", "mirostat_eta", "mirostat_eta", SETTING_REAL, SETTING(sampling.mirostat_rate), 0, 1e3},
+    {"--samplers", NULL, NULL, SETTING_TEXT, SETTING(sampling.samplers), 0, 0},
+    {"--min-tokens", NULL, "min_tokens", SETTING_INTEGER, SETTING(min_tokens), 0, 1 << 24},
+    {"--ignore-eos", NULL, NULL, SETTING_INTEGER, SETTING(ignore_end), 0, 1}};
+
+/* The rows of flags that set these in a configuration. */
+#define SETTINGS_FLAGS(config) \
+    {"--frequency-penalty", PROGRAM_FIELD, config, "frequency_penalty", NULL, 0, 0}, \
+    {"--presence-penalty", PROGRAM_FIELD, config, "presence_penalty", NULL, 0, 0}, \
+    {"--dry-multiplier", PROGRAM_FIELD, config, "dry_multiplier", NULL, 0, 0}, \
+    {"--dry-base", PROGRAM_FIELD, config, "dry_base", NULL, 0, 0}, \
+    {"--dry-allowed-length", PROGRAM_FIELD, config, "dry_allowed_length", NULL, 0, 0}, \
+    {"--dry-penalty-last-n", PROGRAM_FIELD, config, "dry_window", NULL, 0, 0}, \
+    {"--dry-breakers", PROGRAM_FIELD, config, "dry_breakers", NULL, 0, 0}, \
+    {"--top-nsigma", PROGRAM_FIELD, config, "top_n_sigma", NULL, 0, 0}, \
+    {"--typical", PROGRAM_FIELD, config, "typical_p", NULL, 0, 0}, \
+    {"--xtc-probability", PROGRAM_FIELD, config, "xtc_probability", NULL, 0, 0}, \
+    {"--xtc-threshold", PROGRAM_FIELD, config, "xtc_threshold", NULL, 0, 0}, \
+    {"--dynatemp-range", PROGRAM_FIELD, config, "temperature_range", NULL, 0, 0}, \
+    {"--dynatemp-exp", PROGRAM_FIELD, config, "temperature_exponent", NULL, 0, 0}, \
+    {"--mirostat-ent", PROGRAM_FIELD, config, "mirostat_tau", NULL, 0, 0}, \
+    {"--mirostat-lr", PROGRAM_FIELD, config, "mirostat_rate", NULL, 0, 0}, \
+    {"--samplers", PROGRAM_FIELD, config, "samplers", NULL, 0, 0}, \
+    {"--min-tokens", PROGRAM_FIELD, config, "min_tokens", NULL, 0, 0}, \
+    {"--ignore-eos", PROGRAM_FIELD, config, "ignore_end", NULL, 0, 0}
 
 #define SETTINGS_TEMPERATURE 1u /* the bit of the first row */
 
@@ -52,8 +91,12 @@ static int setting_put(specdec_settings *to, const setting *s, double value)
     float real;
     int32_t integer;
 
+    if (s->kind == SETTING_TEXT)
+        return 0;
     if (value < 0 && (s->at == offsetof(specdec_settings, sampling.temperature) ||
-                      s->at == offsetof(specdec_settings, sampling.top_k)))
+                      s->at == offsetof(specdec_settings, sampling.top_k) ||
+                      s->at == offsetof(specdec_settings, sampling.dry_window) ||
+                      s->at == offsetof(specdec_settings, sampling.top_n_sigma)))
         value = 0;
     else if (s->kind == SETTING_INTEGER && !(whole >= value && whole <= value))
         return 0;
@@ -83,6 +126,8 @@ static void setting_print(FILE *file, const specdec_settings *settings, const se
     } else if (s->kind == SETTING_INTEGER) {
         memcpy(&integer, at, sizeof integer);
         fprintf(file, "%d", (int)integer);
+    } else if (s->kind == SETTING_TEXT) {
+        fprintf(file, "...");
     } else {
         memcpy(&seed, at, sizeof seed);
         fprintf(file, "%llu", (unsigned long long)seed);
@@ -113,7 +158,7 @@ static void settings_take(specdec_settings *to, const specdec_settings *from, un
 /* Takes what the model's file recommends, and says what it cannot take. Returns how many settings that were. */
 static int settings_from_file(specdec_settings *to, const specdec_gguf *gguf)
 {
-    static const char *const others[] = {"mirostat", "xtc_probability"}; /* 0: they are off */
+    static const char *const others[] = {"mirostat", "sequence"}; /* 0: they are off */
     specdec_gguf_value found;
     char key[64];
     double value;
@@ -157,6 +202,13 @@ static int setting_acts(const specdec_settings *settings, const setting *s)
         return penalty > 0 && (penalty < 1 || penalty > 1) && sampling->repetition_window;
     case offsetof(specdec_settings, sampling.repetition_penalty):
         return penalty > 0 && (penalty < 1 || penalty > 1);
+    case offsetof(specdec_settings, sampling.top_n_sigma):
+        return sampling->temperature > 0 && sampling->top_n_sigma > 0;
+    case offsetof(specdec_settings, sampling.typical_p):
+        return sampling->temperature > 0 && sampling->typical_p > 0 && sampling->typical_p < 1;
+    case offsetof(specdec_settings, sampling.xtc_probability):
+    case offsetof(specdec_settings, sampling.xtc_threshold):
+        return sampling->temperature > 0 && sampling->xtc_probability > 0;
     default:
         return 0;
     }

@@ -36,23 +36,30 @@ enum { CHUNK_BYTES = 2 << 20, INTEGERS_32 = 26, INTEGERS_64 = 27 /* numbers of t
 typedef struct output_type {
     const char *name;
     const char *type, *output_type; /* of most matrices, of the output matrix */
+    const char *embedding_type;     /* of the embedding, where it is not the output matrix, too */
     uint32_t file_type;             /* general.file_type */
     int is_mixed;                   /* some layers' attn_v and ffn_down are of output_type, too */
 } output_type;
 
 static const output_type output_types[] = {
-    {"Q8_0", "Q8_0", "Q8_0", 7, 0},    {"Q4_0", "Q4_0", "Q6_K", 2, 0},    {"Q4_1", "Q4_1", "Q6_K", 3, 0},
-    {"Q5_0", "Q5_0", "Q6_K", 8, 0},    {"Q5_1", "Q5_1", "Q6_K", 9, 0},    {"Q4_K_M", "Q4_K", "Q6_K", 15, 1},
-    {"Q5_K_M", "Q5_K", "Q6_K", 17, 1}, {"F16", "F16", "F16", 1, 0},       {"F32", "F32", "F32", 0, 0},
+    {"Q8_0", "Q8_0", "Q8_0", "Q8_0", 7, 0},     {"Q4_0", "Q4_0", "Q6_K", "Q4_0", 2, 0},
+    {"Q4_1", "Q4_1", "Q6_K", "Q4_1", 3, 0},     {"Q5_0", "Q5_0", "Q6_K", "Q5_0", 8, 0},
+    {"Q5_1", "Q5_1", "Q6_K", "Q5_1", 9, 0},     {"Q4_K_M", "Q4_K", "Q6_K", "Q4_K", 15, 1},
+    {"Q5_K_M", "Q5_K", "Q6_K", "Q5_K", 17, 1},  {"MXFP4", "MXFP4", "Q8_0", "Q8_0", 38, 0},
+    {"Q2_0", "Q2_0", "Q6_K", "Q4_K", 41, 0},    {"TQ2_0", "TQ2_0", "Q6_K", "Q4_K", 37, 0},
+    {"TQ1_0", "TQ1_0", "Q6_K", "Q4_K", 36, 0},  {"Q1_0", "Q1_0", "Q6_K", "Q1_0", 40, 0},
+    {"F16", "F16", "F16", "F16", 1, 0},         {"F32", "F32", "F32", "F32", 0, 0},
 };
-#define TYPE_NAMES "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_M, Q5_K_M, F16 or F32"
+#define TYPE_NAMES "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K_M, Q5_K_M, MXFP4, Q2_0, TQ2_0, TQ1_0, Q1_0, F16 or F32"
 
 /* What a type falls back to when rows are no whole number of its blocks: the type that gives the tensor back best of those
    whose blocks fit. */
 static const struct { const char *name, *instead[4]; } fallbacks[] = {
     {"Q4_K", {"Q5_0", "Q4_1", "F16", NULL}}, {"Q5_K", {"Q5_1", "Q5_0", "Q4_1", "F16"}}, {"Q6_K", {"Q8_0", "F16", NULL, NULL}},
     {"Q4_0", {"F16", NULL, NULL, NULL}},     {"Q4_1", {"F16", NULL, NULL, NULL}},       {"Q5_0", {"F16", NULL, NULL, NULL}},
-    {"Q5_1", {"F16", NULL, NULL, NULL}},     {"Q8_0", {"F16", NULL, NULL, NULL}}};
+    {"Q5_1", {"F16", NULL, NULL, NULL}},     {"Q8_0", {"F16", NULL, NULL, NULL}},       {"MXFP4", {"F16", NULL, NULL, NULL}},
+    {"Q2_0", {"Q4_0", "F16", NULL, NULL}},   {"TQ2_0", {"Q2_0", "Q4_0", "F16", NULL}},  {"TQ1_0", {"Q2_0", "Q4_0", "F16", NULL}},
+    {"Q1_0", {"Q4_0", "F16", NULL, NULL}}};
 
 /* One tensor: where it comes from, what becomes of it. */
 typedef struct job {
@@ -188,6 +195,8 @@ static const char *wanted_type(const tool *t, const specdec_gguf_tensor *tensor)
         return "F32";
     if (program_is(name, "output.weight") || (t->embeds_output && program_is(name, "token_embd.weight")))
         return type->output_type;
+    if (program_is(name, "token_embd.weight"))
+        return type->embedding_type;
     if (type->is_mixed && wants_more_bits(layer_of(name), t->layers) &&
         (ends_with(name, ".attn_v.weight") || ends_with(name, ".attn_qkv.weight") || ends_with(name, ".ffn_down.weight")))
         return type->output_type;

@@ -5,6 +5,7 @@
 #pragma once
 #include "../base/base.h"
 #include "../base/os.h"
+#include "../base/op.h"
 #include "../base/pool.h"
 #include "../kernel/kernel.h"
 #include "../kernel/dispatch.h"
@@ -20,6 +21,8 @@
 #include "../cache/reserve.h"
 #include "../forward/context.h"
 #include "../forward/step.h"
+#include "../speculation/sample.h"
+#include "../speculation/constrained.h"
 #include "../speculation/ngram.h"
 #include "../speculation/ngram_file.h"
 #include "../speculation/draft.h"
@@ -930,13 +933,44 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
+/* The last token of a text, if there is one, becomes node 0 of a step that changes nothing of it. */
+static specdec_result specdec__nodes_begin(specdec *t)
+{
+    specdec__context *c = &t->engine->target;
+    const specdec__rows none = specdec__forward_wanted(t->handed_out);
+    specdec_result result = SPECDEC_OK;
+
+    specdec__engine_reroot(t, t->handed_out);
+    if (t->view.length < t->handed_out - 1)
+        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+    if (!result && t->handed_out) {
+        c->tokens[0] = t->tokens[t->handed_out - 1];
+        c->parents[0] = -1;
+    }
+    return result;
+}
+
+/* Runs the n nodes of such a step. */
+static specdec_result specdec__nodes_run(specdec *t, int n)
+{
+    specdec__context *c = &t->engine->target;
+    specdec__batch batch = specdec__forward_alone(c, &t->view, 0, n);
+    specdec_result result;
+
+    t->engine->pool.cancel = &t->cancel;
+    t->engine->row_of = NULL;
+    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    if (!result)
+        result = specdec__forward_sound(c, 0, n, &t->error);
+    specdec__view_unreserve(&t->view, &c->kv);
+    return result;
+}
+
 static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
                                            float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;
-    specdec__rows none;
-    specdec__batch batch;
     size_t row;
     int i, root;
 
@@ -944,33 +978,88 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
         return result;
     c = &t->engine->target;
     root = t->handed_out > 0;
-    none = specdec__forward_wanted(t->handed_out);
-    specdec__engine_reroot(t, t->handed_out);
-    if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
-    if (result)
+    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK)
         return result;
-    if (root) {
-        c->tokens[0] = t->tokens[t->handed_out - 1];
-        c->parents[0] = -1;
-    }
     for (i = 0; i < count; i++) {
         c->tokens[root + i] = tokens[i];
         c->parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
-    batch = specdec__forward_alone(c, &t->view, 0, count + root);
-    t->engine->pool.cancel = &t->cancel;
-    t->engine->row_of = NULL;
-    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
-    if (!result)
-        result = specdec__forward_sound(c, 0, count + root, &t->error);
-    specdec__view_unreserve(&t->view, &c->kv);
+    result = specdec__nodes_run(t, count + root);
     if (result || !logits)
         return result;
     row = (size_t)t->model->vocab_size;
     if (!root)
         memset(logits, 0, row * sizeof *logits);
     memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
+    return SPECDEC_OK;
+}
+
+/* Labels become chains behind the text, in nodes from 1 on. *nodes: how many nodes there are then. */
+static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
+    const int flags = specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
+    specdec__context *c = &t->engine->target;
+    specdec_result result;
+    size_t length, n, k;
+    int i;
+
+    for (i = 0, *nodes = 1; i < count; i++) {
+        length = strlen(labels[i]);
+        n = 0;
+        if (!length || length > t->engine->chat_bytes)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "label %d has %zu bytes", i, length);
+        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes, (size_t)(c->most - *nodes),
+                                   &n, t->engine->scratch, t->engine->scratch_bytes, &t->error);
+        if (result == SPECDEC_ERROR_BUFFER || !n)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, n ? "the labels have more than the %d tokens of a "
+                                 "step" : "there is a label without one of the %d tokens of a step", c->most - 1);
+        if (result)
+            return result;
+        for (k = 0; k < n; k++)
+            c->parents[*nodes + (int)k] = k ? *nodes + (int)k - 1 : 0;
+        *nodes += (int)n;
+    }
+    return SPECDEC_OK;
+}
+
+/* The log-probability of a token by a row of logits. */
+static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
+{
+    const float highest = kernels->largest(logits, vocab);
+    double total = 0;
+    int i;
+
+    for (i = 0; i < vocab; i++)
+        total += (double)specdec__exp(logits[i] - highest);
+    return (double)(specdec__sample_clean(logits[token]) - highest) - specdec__log_double(total);
+}
+
+static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)
+{
+    specdec_result result = specdec__check_call(t, labels && scores);
+    specdec__context *c;
+    int i, node, nodes, label = -1;
+
+    for (i = 0; !result && i < count; i++)
+        result = labels[i] ? SPECDEC_OK : specdec__is_missing(&t->error);
+    if (result)
+        return result;
+    if (count < 1 || !t->handed_out)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
+                             t->handed_out);
+    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK ||
+        (result = specdec__score_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__nodes_run(t, nodes)) != SPECDEC_OK)
+        return result;
+    c = &t->engine->target;
+    for (node = 1; node < nodes; node++) {
+        if (!c->parents[node])
+            scores[++label] = 0;
+        scores[label] += specdec__score_token(c->logits + (size_t)c->parents[node] * (size_t)t->model->vocab_size,
+                                              t->model->vocab_size, c->tokens[node], t->engine->kernels);
+    }
     return SPECDEC_OK;
 }
 

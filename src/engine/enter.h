@@ -193,6 +193,12 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
+specdec_result specdec_score(specdec *t, const char *const *labels, int count, double *scores)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_score(t, labels, count, scores))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
 specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_set_tree(t, tree)) : SPECDEC_ERROR_ARGUMENT;

@@ -552,6 +552,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->stop.cut = field[SPECDEC__SAVE_CUT];
     specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
+    t->inside = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);

@@ -359,8 +359,11 @@ static void specdec__stream_answer(specdec *t)
     t->slid = 0;
     t->finished = 0;
     t->closed_at = 0;
-    t->inside = t->parts = t->in_call = 0;
-    specdec__stream_obey(t, &t->settings);
+    t->inside = t->parts = 0;
+    if (t->in_call) {
+        t->in_call = 0;
+        specdec__stream_obey(t, &t->settings);
+    }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;

@@ -10,6 +10,7 @@
 #include "../quant/tiles.h"
 #include "gguf.h"
 #include "../text/load.h"
+#include "../text/conversation.h"
 #include "model.h"
 #include "parts.h"
 #include "facts.h"

@@ -323,6 +323,163 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
             (unsigned char)((codes[i / 32 * 64 + i % 32] & 15) | (codes[i / 32 * 64 + 32 + i % 32] & 15) << 4);
 }
 
+/* Ternary codes (-1, 0, 1) of 256 values and their scale: the ones of the smallest squared error. Of the k largest
+   magnitudes, whose sum is s, the best scale is s / k, which leaves an error of all squares less s^2 / k; k is the one
+   that leaves least. */
+static SPECDEC__UNUSED void specdec__quant_ternary(const float *values, unsigned char *d, unsigned char *codes)
+{
+    static const int gaps[] = {109, 41, 19, 5, 1};
+    float size[256], scale = 0;
+    double sum = 0, best = 0;
+    int i, k, g;
+
+    for (i = 0; i < 256; i++)
+        size[i] = values[i] < 0 ? -values[i] : values[i];
+    for (g = 0; g < 5; g++) /* Shell's sort, the largest first */
+        for (i = gaps[g]; i < 256; i++) {
+            const float one = size[i];
+
+            for (k = i; k >= gaps[g] && size[k - gaps[g]] < one; k -= gaps[g])
+                size[k] = size[k - gaps[g]];
+            size[k] = one;
+        }
+    for (k = 1; k <= 256; k++) {
+        sum += (double)size[k - 1];
+        if (specdec__product(sum, sum / k) > best) {
+            best = specdec__product(sum, sum / k);
+            scale = (float)(sum / k);
+        }
+    }
+    specdec__store_u16(d, specdec__f16_from_float(scale));
+    scale = specdec__load_f16(d) / 2;
+    for (i = 0; i < 256; i++)
+        codes[i] = (unsigned char)(1 + (values[i] > scale) - (values[i] < -scale));
+}
+
+/* TQ2_0: codes + 1 in two bits. */
+static SPECDEC__UNUSED void specdec__quant_encode_tq2_0(const float *values, unsigned char *block)
+{
+    specdec__block_tq2_0 *to = (specdec__block_tq2_0 *)(void *)block;
+    unsigned char codes[256];
+    int i;
+
+    specdec__quant_ternary(values, to->d, codes);
+    for (i = 0; i < 64; i++) {
+        const unsigned char *from = codes + i / 32 * 128 + i % 32;
+
+        to->crumbs[i] = (unsigned char)(from[0] | from[32] << 2 | from[64] << 4 | from[96] << 6);
+    }
+}
+
+/* Digits of base 3 that lie `apart`, the first one highest, of five in all: the smallest fraction over 256 that begins
+   with them. */
+static unsigned char specdec__quant_pack_trits(const unsigned char *digits, int count, int apart)
+{
+    unsigned value = 0;
+    int k;
+
+    for (k = 0; k < 5; k++)
+        value = 3 * value + (k < count ? digits[k * apart] : 0u);
+    return (unsigned char)((value * 256 + 242) / 243);
+}
+
+/* TQ1_0: codes + 1 as digits of base 3, five in a byte, of the last 16 values four. */
+static SPECDEC__UNUSED void specdec__quant_encode_tq1_0(const float *values, unsigned char *block)
+{
+    specdec__block_tq1_0 *to = (specdec__block_tq1_0 *)(void *)block;
+    unsigned char codes[256];
+    int i;
+
+    specdec__quant_ternary(values, to->d, codes);
+    for (i = 0; i < 32; i++)
+        to->fives[i] = specdec__quant_pack_trits(codes + i, 5, 32);
+    for (i = 0; i < 16; i++)
+        to->fives[32 + i] = specdec__quant_pack_trits(codes + 160 + i, 5, 16);
+    for (i = 0; i < 4; i++)
+        to->fours[i] = specdec__quant_pack_trits(codes + 240 + i, 4, 4);
+}
+
+/* Q1_0: the mean magnitude and the signs, which give the smallest squared error. */
+static SPECDEC__UNUSED void specdec__quant_encode_q1_0(const float *values, unsigned char *block)
+{
+    specdec__block_q1_0 *to = (specdec__block_q1_0 *)(void *)block;
+    double sum = 0;
+    int i;
+
+    memset(to->bits, 0, sizeof to->bits);
+    for (i = 0; i < 128; i++) {
+        sum += (double)(values[i] < 0 ? -values[i] : values[i]);
+        to->bits[i / 8] = (unsigned char)(to->bits[i / 8] | (values[i] >= 0) << i % 8);
+    }
+    specdec__store_u16(to->d, specdec__f16_from_float((float)(sum / 128)));
+}
+
+/* Q2_0: codes from -1 to 2, the best of scales that give either end's values, or ternary ones, these codes. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const float *values, unsigned char *block)
+{
+    static const float peaks[] = {2, 1.8f, 1.6f, 1.4f, 1.2f, 1, 2.2f, 2.5f, 0.8f, -1, -1.2f, -1.4f};
+    specdec__block_q2_0 *to = (specdec__block_q2_0 *)(void *)block;
+    specdec__pair value[32];
+    unsigned char codes[64];
+    int i;
+
+    specdec__quant_widen(32, values, value);
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_fit_scale(
+                                  32, value, NULL, value, -1, 2, peaks, 12, specdec__quant_peak(64, values))));
+    for (i = 0; i < 2; i++)
+        specdec__quant_codes(16, -1, 2, specdec__quant_inverse(specdec__load_f16(to->d)), value + 16 * i,
+                             codes + 32 * i);
+    for (i = 0; i < 64; i++)
+        codes[i] = (unsigned char)(codes[i] + 1);
+    for (i = 0; i < 16; i++)
+        to->crumbs[i] = (unsigned char)(codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 |
+                                        codes[4 * i + 3] << 6);
+}
+
+/* The nibbles of 32 values as 4-bit floats times 2 * unit, the nearest of them, of two the one with the smaller
+   magnitude. Returns the sum of squared errors. */
+static double specdec__quant_fp4_nibbles(const float *values, double unit, unsigned char *nibbles)
+{
+    double error = 0;
+    int i, k;
+
+    for (i = 0; i < 32; i++) {
+        const double size = values[i] < 0 ? -(double)values[i] : (double)values[i];
+        double miss;
+
+        for (k = 0; k < 7 && size * 2 > unit * (specdec__quant_fp4_values[k] + specdec__quant_fp4_values[k + 1]); k++)
+            continue;
+        miss = size - unit * specdec__quant_fp4_values[k]; /* unit is a power of two */
+        error += specdec__product(miss, miss);
+        nibbles[i] = (unsigned char)(k | (values[i] < 0 && k ? 8 : 0));
+    }
+    return error;
+}
+
+/* MXFP4: of the exponents that give the largest magnitude one of the larger floats, the one of the smallest squared
+   error. */
+static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, unsigned char *block)
+{
+    specdec__block_mxfp4 *to = (specdec__block_mxfp4 *)(void *)block;
+    const int peak = (int)(specdec__bits_from_float(specdec__quant_peak(32, values)) >> 23 & 255);
+    unsigned char nibbles[32], best[32];
+    double least = -1, error;
+    int i, e;
+
+    memset(best, 0, sizeof best);
+    to->exponent = 0;
+    for (e = specdec__max_int(peak - 3, 0); e <= specdec__min_int(specdec__max_int(peak - 1, 0), 254); e++) {
+        error = specdec__quant_fp4_nibbles(values, (double)specdec__quant_power((unsigned)e), nibbles);
+        if (least < 0 || error < least) {
+            least = error;
+            to->exponent = (unsigned char)e;
+            memcpy(best, nibbles, sizeof best);
+        }
+    }
+    for (i = 0; i < 16; i++)
+        to->nibbles[i] = (unsigned char)(best[i] | best[i + 16] << 4);
+}
+
 /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
    with NaNs, or with what half floats cannot hold, may come back as anything. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
@@ -344,6 +501,11 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
     case SPECDEC__TYPE_Q4_K: return specdec__quant_encode_q4_k;
     case SPECDEC__TYPE_Q5_K: return specdec__quant_encode_q5_k;
     case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
+    case SPECDEC__TYPE_Q1_0: return specdec__quant_encode_q1_0;
+    case SPECDEC__TYPE_Q2_0: return specdec__quant_encode_q2_0;
+    case SPECDEC__TYPE_TQ1_0: return specdec__quant_encode_tq1_0;
+    case SPECDEC__TYPE_TQ2_0: return specdec__quant_encode_tq2_0;
+    case SPECDEC__TYPE_MXFP4: return specdec__quant_encode_mxfp4;
     default: return NULL;
     }
 #endif

@@ -32,12 +32,13 @@ typedef struct specdec__masker {
     uint32_t *mask;            /* (vocab_size bits) */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
     specdec__mask_walk *walk;
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS): behind each */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each; the last is scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
@@ -87,7 +88,8 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
     made.row = SPECDEC__TAKE(arena, float, vocab_size);
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
-    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS + 1);
+    made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
     made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
     if (m)
@@ -287,10 +289,10 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
 static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_before(text, count);
-    int32_t tokens[4 * SPECDEC__FORCED_BYTES + 5];
     unsigned char bytes[SPECDEC__FORCED_BYTES];
-    specdec_constraint_state state;
+    specdec_constraint_state *state;
     specdec__bytes first;
+    int32_t *tokens;
     size_t size = 0, n;
     int byte;
 
@@ -299,19 +301,21 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
     byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
     if (byte < 0)
         return -1;
-    for (state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
-         byte = specdec__mask_forced(c->constraint, &state)) {
-        specdec__vertex_advance(c->constraint, &state, (unsigned char)byte);
+    tokens = c->masker->forced;
+    state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
+    for (*state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+         byte = specdec__mask_forced(c->constraint, state)) {
+        specdec__vertex_advance(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
                           specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
-                          SPECDEC__COUNT(tokens), &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
+                          4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
     first = specdec__constrained_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_longer(c, bytes, size, &state)))
+        (first.size == size && specdec__constrained_longer(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }

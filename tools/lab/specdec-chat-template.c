@@ -7,10 +7,11 @@
 enum { MEMORY = 32 << 20, OUTPUT = 4 << 20, NODES = 1 << 20 };
 
 static const char usage[] =
-    "usage: specdec-chat-template --suite FILE [-v]\n\n"
+    "usage: specdec-chat-template --suite FILE [--requests] [-v]\n\n"
     "FILE has a JSON object a line: template (a file beside it), messages, tools, add_generation_prompt, bos_token,\n"
     "eos_token, kwargs, and expected (what must be written), raises or fails (the template must refuse). The last line\n"
     "that is written counts the cases. Dates are those of 2026-11-28, or of \"now\" (seconds since 1970) of the case.\n"
+    "  --requests    a case is read as a request (messages, tools, chat_template_kwargs), as specdec_chat_json does\n"
     "  -v            says of each case that differs where\n";
 
 #if SPECDEC__TEMPLATES
@@ -21,7 +22,7 @@ typedef struct suite {
     char *output, *expected;
     unsigned char *plain;
     void *memory;
-    int cases, equal, raised, differ, verbose;
+    int cases, equal, raised, differ, verbose, requests;
 } suite;
 
 /* A whole file, with a zero byte behind it; NULL. */
@@ -85,6 +86,42 @@ static void give(suite *s, char bos[256], char eos[256])
         specdec__template_give(t, specdec__template_items(&arguments)[2 * i], specdec__template_items(&arguments)[2 * i + 1]);
 }
 
+/* Renders the case as a request. */
+static void request(suite *s, const char *line, size_t size, specdec__bytes text)
+{
+    specdec__conversation_work work;
+    specdec_chat_input input;
+    specdec__chat_text out;
+    specdec__arena arena;
+    specdec__vocab v;
+    static specdec_error error;
+
+    memset(&v, 0, sizeof v);
+    v.bos = v.eos = -1;
+    memset(&s->run, 0, sizeof s->run);
+    arena.base = (unsigned char *)s->memory;
+    arena.size = MEMORY;
+    arena.used = 0;
+    out.text = s->output;
+    out.plain = s->plain;
+    out.size = OUTPUT;
+    out.needed = 0;
+    if (!specdec__conversation_read(line, size, &arena, &input, &error)) {
+        arena.used = (arena.used + 63) & ~(size_t)63;
+        work.vocab = &v;
+        work.text = text;
+        work.memory = arena.base + arena.used;
+        work.bytes = MEMORY - arena.used;
+        work.now = 20785ll * 86400;
+        if (!specdec__conversation_check(&input, OUTPUT, &error) && !specdec__conversation_render(&work, &input, &out, &error)) {
+            s->run.written = out.needed;
+            return;
+        }
+    }
+    s->run.failed = "refused:";
+    s->run.culprit = specdec__template_bytes(error.text, strlen(error.text));
+}
+
 /* Compares what was written with what is expected. */
 static void judge(suite *s, const char *name, size_t length)
 {
@@ -139,9 +176,13 @@ static void run_case(suite *s, const char *folder, const char *line, size_t size
     text = read_whole(path, &text_size);
     if (!text)
         fprintf(stderr, "%s cannot be read\n", path);
-    specdec__template_begin(&s->run, specdec__template_bytes(text, text_size), s->memory, MEMORY, s->output, s->plain, OUTPUT);
-    give(s, bos, eos);
-    specdec__template_render(&s->run);
+    if (s->requests) {
+        request(s, line, size, specdec__template_bytes(text, text_size));
+    } else {
+        specdec__template_begin(&s->run, specdec__template_bytes(text, text_size), s->memory, MEMORY, s->output, s->plain, OUTPUT);
+        give(s, bos, eos);
+        specdec__template_render(&s->run);
+    }
     judge(s, name, length);
     free(text);
 }
@@ -182,6 +223,8 @@ int main(int argc, char **argv)
             path = argv[++i];
         } else if (!strcmp(argv[i], "-v")) {
             s.verbose = 1;
+        } else if (!strcmp(argv[i], "--requests")) {
+            s.requests = 1;
         } else {
             fputs(usage, strcmp(argv[i], "--help") && strcmp(argv[i], "-h") ? stderr : stdout);
             return strcmp(argv[i], "--help") && strcmp(argv[i], "-h") ? 2 : 0;

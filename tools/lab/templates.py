@@ -2,7 +2,10 @@
 """Random conversations over chat templates, rendered by jinja2 (PyPI) set as transformers sets it, as a suite for
 specdec-chat-template.
 
-    python3 templates.py FOLDER SEED ROUNDS > FOLDER-copy/cases.jsonl
+    python3 templates.py FOLDER SEED ROUNDS [requests] > FOLDER-copy/cases.jsonl
+
+With "requests" the cases are requests in OpenAI's form, for specdec-chat-template --requests: arguments of calls are
+text, what the template gets is what specdec_chat_json is to give it.
 
 FOLDER holds *.jinja; the suite must lie beside them (or beside links to them).
 """
@@ -154,8 +157,77 @@ def conversation(r):
     return messages, tools, arguments
 
 
+class Raised(Exception):
+    """raise_exception was called."""
+
+
+def given(messages, empty, text):
+    """The messages of a request as a template gets them."""
+    out = []
+    for m in messages:
+        content = m.get("content")
+        if isinstance(content, list):
+            content = "\n".join(part["text"] for part in content)
+        n = {"role": m["role"], "content": "" if content is None and empty else content}
+        if m.get("reasoning_content") is not None:
+            n["reasoning_content"] = m["reasoning_content"]
+        if m.get("tool_calls"):
+            n["tool_calls"] = [{"id": c["id"], "type": "function", "function": {
+                "name": c["function"]["name"],
+                "arguments": c["function"]["arguments"] if text else json.loads(c["function"]["arguments"])}}
+                for c in m["tool_calls"]]
+        if "tool_call_id" in m:
+            n["tool_call_id"] = m["tool_call_id"]
+        if "name" in m:
+            n["name"] = m["name"]
+        out.append(n)
+    return out
+
+
+def request(env, template, case):
+    """Fills in what is expected of a request: the first way to give the messages that the template takes."""
+    first = None
+    for way in range(4):
+        try:
+            case["expected"] = template.render(messages=given(case["messages"], way & 1, way & 2), tools=case["tools"] or None, bos_token="",
+                                               eos_token="", add_generation_prompt=True, **case["chat_template_kwargs"])
+            return
+        except Raised as error:
+            first = first or error
+            break
+        except Exception as error:
+            first = first or error
+    case["fails"] = type(first).__name__ + ": " + str(first)[:200]
+
+
+def requests(folder, seed, rounds):
+    env = environment()
+
+    def raise_exception(message):
+        raise Raised(message)
+
+    env.globals["raise_exception"] = raise_exception
+    for path in sorted(glob.glob(os.path.join(folder, "*.jinja"))):
+        with open(path, encoding="utf-8") as f:
+            template = env.from_string(f.read())
+        for k in range(rounds):
+            messages, tools, arguments = conversation(random.Random("%d %s %d" % (seed, os.path.basename(path), k)))
+            for m in messages:
+                for call in m.get("tool_calls", []):
+                    if not isinstance(call["function"]["arguments"], str):
+                        call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=k % 2 == 0)
+            case = {"template": os.path.basename(path), "case": str(k), "messages": messages, "tools": tools, "chat_template_kwargs": arguments}
+            if not messages:
+                continue
+            request(env, template, case)
+            print(json.dumps(case, ensure_ascii=False))
+
+
 def main():
     folder, seed, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if sys.argv[4:] == ["requests"]:
+        requests(folder, seed, rounds)
+        return
     env = environment()
     for path in sorted(glob.glob(os.path.join(folder, "*.jinja"))):
         with open(path, encoding="utf-8") as f:
