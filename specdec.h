@@ -978,6 +978,12 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
+/* How well labels go behind the text, all in one step: scores[count] become the log-probabilities of each one's tokens
+   there, as specdec_prompt would append it. Nothing of the engine's text changes. Together they have at most as many
+   tokens as specdec_logits takes nodes. Errors: ARGUMENT (no text, no label, an empty label, too many tokens), FULL,
+   CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+SPECDEC_DEF specdec_result specdec_score(specdec *engine, const char *const *labels, int count, double *scores);
+
 /* As specdec_prompt_tokens, with a row after each token: logits[count * vocabulary]; of no use when it fails. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 
@@ -5088,6 +5094,163 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
             (unsigned char)((codes[i / 32 * 64 + i % 32] & 15) | (codes[i / 32 * 64 + 32 + i % 32] & 15) << 4);
 }
 
+/* Ternary codes (-1, 0, 1) of 256 values and their scale: the ones of the smallest squared error. Of the k largest
+   magnitudes, whose sum is s, the best scale is s / k, which leaves an error of all squares less s^2 / k; k is the one
+   that leaves least. */
+static SPECDEC__UNUSED void specdec__quant_ternary(const float *values, unsigned char *d, unsigned char *codes)
+{
+    static const int gaps[] = {109, 41, 19, 5, 1};
+    float size[256], scale = 0;
+    double sum = 0, best = 0;
+    int i, k, g;
+
+    for (i = 0; i < 256; i++)
+        size[i] = values[i] < 0 ? -values[i] : values[i];
+    for (g = 0; g < 5; g++) /* Shell's sort, the largest first */
+        for (i = gaps[g]; i < 256; i++) {
+            const float one = size[i];
+
+            for (k = i; k >= gaps[g] && size[k - gaps[g]] < one; k -= gaps[g])
+                size[k] = size[k - gaps[g]];
+            size[k] = one;
+        }
+    for (k = 1; k <= 256; k++) {
+        sum += (double)size[k - 1];
+        if (specdec__product(sum, sum / k) > best) {
+            best = specdec__product(sum, sum / k);
+            scale = (float)(sum / k);
+        }
+    }
+    specdec__store_u16(d, specdec__f16_from_float(scale));
+    scale = specdec__load_f16(d) / 2;
+    for (i = 0; i < 256; i++)
+        codes[i] = (unsigned char)(1 + (values[i] > scale) - (values[i] < -scale));
+}
+
+/* TQ2_0: codes + 1 in two bits. */
+static SPECDEC__UNUSED void specdec__quant_encode_tq2_0(const float *values, unsigned char *block)
+{
+    specdec__block_tq2_0 *to = (specdec__block_tq2_0 *)(void *)block;
+    unsigned char codes[256];
+    int i;
+
+    specdec__quant_ternary(values, to->d, codes);
+    for (i = 0; i < 64; i++) {
+        const unsigned char *from = codes + i / 32 * 128 + i % 32;
+
+        to->crumbs[i] = (unsigned char)(from[0] | from[32] << 2 | from[64] << 4 | from[96] << 6);
+    }
+}
+
+/* Digits of base 3 that lie `apart`, the first one highest, of five in all: the smallest fraction over 256 that begins
+   with them. */
+static unsigned char specdec__quant_pack_trits(const unsigned char *digits, int count, int apart)
+{
+    unsigned value = 0;
+    int k;
+
+    for (k = 0; k < 5; k++)
+        value = 3 * value + (k < count ? digits[k * apart] : 0u);
+    return (unsigned char)((value * 256 + 242) / 243);
+}
+
+/* TQ1_0: codes + 1 as digits of base 3, five in a byte, of the last 16 values four. */
+static SPECDEC__UNUSED void specdec__quant_encode_tq1_0(const float *values, unsigned char *block)
+{
+    specdec__block_tq1_0 *to = (specdec__block_tq1_0 *)(void *)block;
+    unsigned char codes[256];
+    int i;
+
+    specdec__quant_ternary(values, to->d, codes);
+    for (i = 0; i < 32; i++)
+        to->fives[i] = specdec__quant_pack_trits(codes + i, 5, 32);
+    for (i = 0; i < 16; i++)
+        to->fives[32 + i] = specdec__quant_pack_trits(codes + 160 + i, 5, 16);
+    for (i = 0; i < 4; i++)
+        to->fours[i] = specdec__quant_pack_trits(codes + 240 + i, 4, 4);
+}
+
+/* Q1_0: the mean magnitude and the signs, which give the smallest squared error. */
+static SPECDEC__UNUSED void specdec__quant_encode_q1_0(const float *values, unsigned char *block)
+{
+    specdec__block_q1_0 *to = (specdec__block_q1_0 *)(void *)block;
+    double sum = 0;
+    int i;
+
+    memset(to->bits, 0, sizeof to->bits);
+    for (i = 0; i < 128; i++) {
+        sum += (double)(values[i] < 0 ? -values[i] : values[i]);
+        to->bits[i / 8] = (unsigned char)(to->bits[i / 8] | (values[i] >= 0) << i % 8);
+    }
+    specdec__store_u16(to->d, specdec__f16_from_float((float)(sum / 128)));
+}
+
+/* Q2_0: codes from -1 to 2, the best of scales that give either end's values, or ternary ones, these codes. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const float *values, unsigned char *block)
+{
+    static const float peaks[] = {2, 1.8f, 1.6f, 1.4f, 1.2f, 1, 2.2f, 2.5f, 0.8f, -1, -1.2f, -1.4f};
+    specdec__block_q2_0 *to = (specdec__block_q2_0 *)(void *)block;
+    specdec__pair value[32];
+    unsigned char codes[64];
+    int i;
+
+    specdec__quant_widen(32, values, value);
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_fit_scale(
+                                  32, value, NULL, value, -1, 2, peaks, 12, specdec__quant_peak(64, values))));
+    for (i = 0; i < 2; i++)
+        specdec__quant_codes(16, -1, 2, specdec__quant_inverse(specdec__load_f16(to->d)), value + 16 * i,
+                             codes + 32 * i);
+    for (i = 0; i < 64; i++)
+        codes[i] = (unsigned char)(codes[i] + 1);
+    for (i = 0; i < 16; i++)
+        to->crumbs[i] = (unsigned char)(codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 |
+                                        codes[4 * i + 3] << 6);
+}
+
+/* The nibbles of 32 values as 4-bit floats times 2 * unit, the nearest of them, of two the one with the smaller
+   magnitude. Returns the sum of squared errors. */
+static double specdec__quant_fp4_nibbles(const float *values, double unit, unsigned char *nibbles)
+{
+    double error = 0;
+    int i, k;
+
+    for (i = 0; i < 32; i++) {
+        const double size = values[i] < 0 ? -(double)values[i] : (double)values[i];
+        double miss;
+
+        for (k = 0; k < 7 && size * 2 > unit * (specdec__quant_fp4_values[k] + specdec__quant_fp4_values[k + 1]); k++)
+            continue;
+        miss = size - unit * specdec__quant_fp4_values[k]; /* unit is a power of two */
+        error += specdec__product(miss, miss);
+        nibbles[i] = (unsigned char)(k | (values[i] < 0 && k ? 8 : 0));
+    }
+    return error;
+}
+
+/* MXFP4: of the exponents that give the largest magnitude one of the larger floats, the one of the smallest squared
+   error. */
+static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, unsigned char *block)
+{
+    specdec__block_mxfp4 *to = (specdec__block_mxfp4 *)(void *)block;
+    const int peak = (int)(specdec__bits_from_float(specdec__quant_peak(32, values)) >> 23 & 255);
+    unsigned char nibbles[32], best[32];
+    double least = -1, error;
+    int i, e;
+
+    memset(best, 0, sizeof best);
+    to->exponent = 0;
+    for (e = specdec__max_int(peak - 3, 0); e <= specdec__min_int(specdec__max_int(peak - 1, 0), 254); e++) {
+        error = specdec__quant_fp4_nibbles(values, (double)specdec__quant_power((unsigned)e), nibbles);
+        if (least < 0 || error < least) {
+            least = error;
+            to->exponent = (unsigned char)e;
+            memcpy(best, nibbles, sizeof best);
+        }
+    }
+    for (i = 0; i < 16; i++)
+        to->nibbles[i] = (unsigned char)(best[i] | best[i + 16] << 4);
+}
+
 /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
    with NaNs, or with what half floats cannot hold, may come back as anything. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
@@ -5109,6 +5272,11 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
     case SPECDEC__TYPE_Q4_K: return specdec__quant_encode_q4_k;
     case SPECDEC__TYPE_Q5_K: return specdec__quant_encode_q5_k;
     case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
+    case SPECDEC__TYPE_Q1_0: return specdec__quant_encode_q1_0;
+    case SPECDEC__TYPE_Q2_0: return specdec__quant_encode_q2_0;
+    case SPECDEC__TYPE_TQ1_0: return specdec__quant_encode_tq1_0;
+    case SPECDEC__TYPE_TQ2_0: return specdec__quant_encode_tq2_0;
+    case SPECDEC__TYPE_MXFP4: return specdec__quant_encode_mxfp4;
     default: return NULL;
     }
 #endif
@@ -44275,12 +44443,13 @@ typedef struct specdec__masker {
     uint32_t *mask;            /* (vocab_size bits) */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
     specdec__mask_walk *walk;
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS): behind each */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each; the last is scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
@@ -44330,7 +44499,8 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
     made.row = SPECDEC__TAKE(arena, float, vocab_size);
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
-    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS + 1);
+    made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
     made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
     if (m)
@@ -44530,10 +44700,10 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
 static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_before(text, count);
-    int32_t tokens[4 * SPECDEC__FORCED_BYTES + 5];
     unsigned char bytes[SPECDEC__FORCED_BYTES];
-    specdec_constraint_state state;
+    specdec_constraint_state *state;
     specdec__bytes first;
+    int32_t *tokens;
     size_t size = 0, n;
     int byte;
 
@@ -44542,19 +44712,21 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
     byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
     if (byte < 0)
         return -1;
-    for (state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
-         byte = specdec__mask_forced(c->constraint, &state)) {
-        specdec__vertex_advance(c->constraint, &state, (unsigned char)byte);
+    tokens = c->masker->forced;
+    state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
+    for (*state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+         byte = specdec__mask_forced(c->constraint, state)) {
+        specdec__vertex_advance(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
                           specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
-                          SPECDEC__COUNT(tokens), &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
+                          4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
     first = specdec__constrained_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_longer(c, bytes, size, &state)))
+        (first.size == size && specdec__constrained_longer(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }
@@ -47720,8 +47892,11 @@ static void specdec__stream_answer(specdec *t)
     t->slid = 0;
     t->finished = 0;
     t->closed_at = 0;
-    t->inside = t->parts = t->in_call = 0;
-    specdec__stream_obey(t, &t->settings);
+    t->inside = t->parts = 0;
+    if (t->in_call) {
+        t->in_call = 0;
+        specdec__stream_obey(t, &t->settings);
+    }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
@@ -55056,13 +55231,44 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
+/* The last token of a text, if there is one, becomes node 0 of a step that changes nothing of it. */
+static specdec_result specdec__nodes_begin(specdec *t)
+{
+    specdec__context *c = &t->engine->target;
+    const specdec__rows none = specdec__forward_wanted(t->handed_out);
+    specdec_result result = SPECDEC_OK;
+
+    specdec__engine_reroot(t, t->handed_out);
+    if (t->view.length < t->handed_out - 1)
+        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+    if (!result && t->handed_out) {
+        c->tokens[0] = t->tokens[t->handed_out - 1];
+        c->parents[0] = -1;
+    }
+    return result;
+}
+
+/* Runs the n nodes of such a step. */
+static specdec_result specdec__nodes_run(specdec *t, int n)
+{
+    specdec__context *c = &t->engine->target;
+    specdec__batch batch = specdec__forward_alone(c, &t->view, 0, n);
+    specdec_result result;
+
+    t->engine->pool.cancel = &t->cancel;
+    t->engine->row_of = NULL;
+    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    if (!result)
+        result = specdec__forward_sound(c, 0, n, &t->error);
+    specdec__view_unreserve(&t->view, &c->kv);
+    return result;
+}
+
 static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
                                            float *logits)
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;
-    specdec__rows none;
-    specdec__batch batch;
     size_t row;
     int i, root;
 
@@ -55070,33 +55276,88 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
         return result;
     c = &t->engine->target;
     root = t->handed_out > 0;
-    none = specdec__forward_wanted(t->handed_out);
-    specdec__engine_reroot(t, t->handed_out);
-    if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
-    if (result)
+    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK)
         return result;
-    if (root) {
-        c->tokens[0] = t->tokens[t->handed_out - 1];
-        c->parents[0] = -1;
-    }
     for (i = 0; i < count; i++) {
         c->tokens[root + i] = tokens[i];
         c->parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
-    batch = specdec__forward_alone(c, &t->view, 0, count + root);
-    t->engine->pool.cancel = &t->cancel;
-    t->engine->row_of = NULL;
-    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
-    if (!result)
-        result = specdec__forward_sound(c, 0, count + root, &t->error);
-    specdec__view_unreserve(&t->view, &c->kv);
+    result = specdec__nodes_run(t, count + root);
     if (result || !logits)
         return result;
     row = (size_t)t->model->vocab_size;
     if (!root)
         memset(logits, 0, row * sizeof *logits);
     memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
+    return SPECDEC_OK;
+}
+
+/* Labels become chains behind the text, in nodes from 1 on. *nodes: how many nodes there are then. */
+static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
+    const int flags = specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
+    specdec__context *c = &t->engine->target;
+    specdec_result result;
+    size_t length, n, k;
+    int i;
+
+    for (i = 0, *nodes = 1; i < count; i++) {
+        length = strlen(labels[i]);
+        n = 0;
+        if (!length || length > t->engine->chat_bytes)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "label %d has %zu bytes", i, length);
+        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes, (size_t)(c->most - *nodes),
+                                   &n, t->engine->scratch, t->engine->scratch_bytes, &t->error);
+        if (result == SPECDEC_ERROR_BUFFER || !n)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, n ? "the labels have more than the %d tokens of a "
+                                 "step" : "there is a label without one of the %d tokens of a step", c->most - 1);
+        if (result)
+            return result;
+        for (k = 0; k < n; k++)
+            c->parents[*nodes + (int)k] = k ? *nodes + (int)k - 1 : 0;
+        *nodes += (int)n;
+    }
+    return SPECDEC_OK;
+}
+
+/* The log-probability of a token by a row of logits. */
+static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
+{
+    const float highest = kernels->largest(logits, vocab);
+    double total = 0;
+    int i;
+
+    for (i = 0; i < vocab; i++)
+        total += (double)specdec__exp(logits[i] - highest);
+    return (double)(specdec__sample_clean(logits[token]) - highest) - specdec__log_double(total);
+}
+
+static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)
+{
+    specdec_result result = specdec__check_call(t, labels && scores);
+    specdec__context *c;
+    int i, node, nodes, label = -1;
+
+    for (i = 0; !result && i < count; i++)
+        result = labels[i] ? SPECDEC_OK : specdec__is_missing(&t->error);
+    if (result)
+        return result;
+    if (count < 1 || !t->handed_out)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
+                             t->handed_out);
+    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK ||
+        (result = specdec__score_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__nodes_run(t, nodes)) != SPECDEC_OK)
+        return result;
+    c = &t->engine->target;
+    for (node = 1; node < nodes; node++) {
+        if (!c->parents[node])
+            scores[++label] = 0;
+        scores[label] += specdec__score_token(c->logits + (size_t)c->parents[node] * (size_t)t->model->vocab_size,
+                                              t->model->vocab_size, c->tokens[node], t->engine->kernels);
+    }
     return SPECDEC_OK;
 }
 
@@ -57286,6 +57547,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->stop.cut = field[SPECDEC__SAVE_CUT];
     specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
+    t->inside = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
@@ -57508,6 +57770,12 @@ specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_logits(t, tokens, parents, count, logits))
+                             : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_score(specdec *t, const char *const *labels, int count, double *scores)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_score(t, labels, count, scores))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
