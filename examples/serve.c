@@ -87,7 +87,7 @@ static void settle(server *s)
     if (!specdec_get_model_info(specdec_get_model(s->engine), &model)) {
         taken = settings_from_file(&s->settings, model.gguf);
         s->last_pooling = pools_last(s->o, &model);
-        s->calls_known = model.call_format != NULL;
+        s->calls = model.call_format;
     }
     settings_take(&s->settings, &s->o->config.settings, s->o->given);
     settings_tell(&s->settings, taken ? "as the model's file says:" : "samples as with");
@@ -217,6 +217,8 @@ static int serve(server *s)
     if (daemon) {
         fprintf(stderr, "%s: %s at http://%s%s%s:%d/ (%d slots of %d tokens)\n", program_name, s->model, strchr(s->o->host, ':') ? "[" : "",
                 s->o->host, strchr(s->o->host, ':') ? "]" : "", s->o->port, s->o->slots, s->info.context);
+        if (!s->loopback && !s->o->key)
+            fprintf(stderr, "%s: whoever reaches this address may use it: --api-key asks for a key\n", program_name);
         serve_until_told(s, daemon, &signals);
     }
     stop_engine(s, engine);

@@ -1,7 +1,8 @@
 # serve.py PROGRAM MODEL [SECONDS CLIENTS [FLAG...]] - starts build/serve with a model on a port of its own and drives it with Python's own
 # sockets: what replies hold, hostile HTTP, then so many clients for so long, a third of which go away at random: texts are those of
 # single runs, memory stays flat, nothing is left behind. The last line counts; the status is 1 when something failed.
-import http.client, json, os, random, signal, socket, subprocess, struct, sys, tempfile, threading, time
+import atexit, http.client, json, os, random, signal, socket, subprocess, sys, tempfile, threading, time
+from serve_template import with_template
 
 program, model = sys.argv[1:3]
 seconds, clients = (float(sys.argv[3]), int(sys.argv[4])) if len(sys.argv) > 4 else (8, 16)
@@ -29,6 +30,7 @@ class Server:
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen([program, "-m", path or model, *([] if path else ["--chat-format", "zephyr"]), "--port", str(self.port), "-c", "512", *flags, *more],
                                         stderr=self.errors)
+        atexit.register(self.process.kill)
         end = time.time() + 120
         while time.time() < end and self.process.poll() is None:
             try:
@@ -42,10 +44,10 @@ class Server:
         self.errors.seek(0)
         return self.errors.read().decode("utf-8", "replace")
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=300):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def ask(self, method, path, body=None, headers={}, timeout=60):
+    def ask(self, method, path, body=None, headers={}, timeout=300):
         c = self.connect(timeout)
         try:
             c.request(method, path, body, headers)
@@ -170,6 +172,8 @@ def test_replies(server):
     check("each is what it is alone", b["choices"][0]["text"] == a["choices"][0]["text"], b)
     check("16 tokens are what a completion has by default", server.post("/v1/completions", {"prompt": "Once"})[1]["usage"]["completion_tokens"] == 16)
     status, a = server.chat("Hi", max_tokens=3, temperature=0, logit_bias={"300": 100})
+    many = [server.chat("Tell me a story", max_tokens=60, temperature=0, presence_penalty=p, frequency_penalty=p)[1]["choices"][0]["message"]["content"] for p in (0, 2)]
+    check("penalties change what is written", many[0] != many[1] and many[0].startswith(words), many)
     status, b = server.post("/v1/completions", {"prompt": [[300, 301, 302]], "max_tokens": 2, "temperature": 0})
     check("token ids as a prompt", status == 200 and b["usage"]["prompt_tokens"] == 3, b)
     status, a = server.post("/v1/embeddings", {"input": ["a dog", "a dog", "the moon and the stars"]})
@@ -224,7 +228,7 @@ def test_refusals(server):
     refused("an image: 400", 400, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]})
     for name, value in [("temperature", -1e9), ("temperature", "hot"), ("top_p", 2), ("n", 0), ("n", 1000), ("max_tokens", -1), ("seed", 1.5), ("stop", 5),
                         ("stop", [""]), ("stop", ["x"] * 40), ("logit_bias", {"x": 1}), ("logit_bias", [1]), ("stream", "yes"), ("top_logprobs", 50),
-                        ("stream_options", 3), ("presence_penalty", 1), ("frequency_penalty", 0.5), ("best_of", 3)]:
+                        ("stream_options", 3), ("presence_penalty", 1e9), ("frequency_penalty", "x"), ("best_of", 3)]:
         if (name, value) == ("temperature", -1e9):
             continue # below 0 is 0, as elsewhere
         refused(f"{name} = {value}: 400", 400, {"messages": hello, name: value})
@@ -254,65 +258,15 @@ def events_status(server, body):
 
 # --- tools
 
-TEMPLATE = """{%- if tools %}<|im_start|>system
-Tools: {% for tool in tools %}{{ tool | tojson }}
-{% endfor %}<|im_end|>
-{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
-{% if m.content %}{{ m.content }}{% endif %}{% if m.tool_calls %}{% for call in m.tool_calls %}<tool_call>
-{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
-</tool_call>{% endfor %}{% endif %}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
-
-
-def with_template(path, template):
-    """A copy of a GGUF file with a chat template."""
-    with open(path, "rb") as f:
-        data = f.read()
-    pairs = struct.unpack_from("<Q", data, 16)[0]
-    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-
-    def skip(kind, at):
-        if kind == 8:
-            return at + 8 + struct.unpack_from("<Q", data, at)[0]
-        if kind != 9:
-            return at + sizes[kind]
-        kind, count = struct.unpack_from("<IQ", data, at)
-        at += 12
-        for i in range(count):
-            at = skip(kind, at)
-        return at
-
-    at, records = 24, []
-    for i in range(pairs):
-        begin = at
-        at = skip(8, at)
-        key = data[begin + 8:at]
-        at = skip(struct.unpack_from("<I", data, at)[0], at + 4)
-        if key != b"tokenizer.chat_template":
-            records.append(data[begin:at])
-    tensors = at
-    for i in range(struct.unpack_from("<Q", data, 8)[0]):
-        at = skip(8, at)
-        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
-    words = lambda text: struct.pack("<Q", len(text)) + text
-    records.append(words(b"tokenizer.chat_template") + struct.pack("<I", 8) + words(template.encode()))
-    head = data[:16] + struct.pack("<Q", len(records)) + b"".join(records) + data[tensors:at]
-    out = tempfile.NamedTemporaryFile(suffix=".gguf")
-    out.write(head + b"\0" * (-len(head) % 32) + data[(at + 31) // 32 * 32:])
-    out.flush()
-    return out
-
-
 def test_tools():
     tools = [{"type": "function", "function": {"name": "weather", "description": "Of a city", "parameters":
               {"type": "object", "properties": {"city": {"enum": ["Bern", "Zürich", "東京"]}}, "required": ["city"], "additionalProperties": False}}},
              {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}]
-    with with_template(model, TEMPLATE) as file:
+    with with_template(model) as file:
         server = Server(path=file.name)
         for choice in ["required", {"type": "function", "function": {"name": "weather"}}]:
             for seed in range(3):
-                body = {"messages": [{"role": "user", "content": "How is it?"}], "tools": tools, "tool_choice": choice, "max_tokens": 60, "seed": seed, "temperature": 1}
+                body = {"messages": [{"role": "user", "content": "How is it?"}], "tools": tools, "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 90, "seed": seed, "temperature": 1}
                 status, a = server.post("/v1/chat/completions", body)
                 check("a call that must be is a call", status == 200 and a["choices"][0]["message"].get("tool_calls"), a)
                 if status != 200 or not a["choices"][0]["message"].get("tool_calls"):
@@ -320,6 +274,14 @@ def test_tools():
                 calls = a["choices"][0]["message"]["tool_calls"]
                 f = calls[0]["function"]
                 check("of the tool that was named", choice == "required" or f["name"] == "weather", a)
+                check("of a tool that there is", f["name"] in (["weather", "clock"] if choice == "required" else ["weather"]), a)
+                try:
+                    arguments = json.loads(f["arguments"])
+                    good = arguments["city"] in ("Bern", "Zürich", "東京") if f["name"] == "weather" else arguments == {}
+                except (ValueError, KeyError, TypeError):
+                    good = False
+                check("its arguments obey the schema", good, a)
+                check("and the reply says why it ended", a["choices"][0]["finish_reason"] == "tool_calls", a)
                 streamed = {}
                 for line in events(server, body)[:-1]:
                     for c in json.loads(line)["choices"][0]["delta"].get("tool_calls", []):
@@ -332,6 +294,9 @@ def test_tools():
                 status, b = server.post("/v1/chat/completions", {"messages": [*body["messages"], a["choices"][0]["message"], {"role": "tool", "tool_call_id":
                                         calls[0]["id"], "content": "It rains."}], "tools": tools, "max_tokens": 8, "temperature": 0})
                 check("the result of a call is answered", status == 200, b)
+        for token in (12, 13, 35): # tab, new line, space
+            status, a = server.chat("Hi", max_tokens=300, temperature=0, logit_bias={str(token): 100})
+            check("an answer of white space without end harms nothing", status == 200 and len(a["choices"][0]["message"]["content"]) > 250, a)
         status, a = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "tools": 5, "max_tokens": 4})
         check("tools that are none: 400", status == 400, a)
         check("the server with tools ends with 0", server.end() == 0, server.words())

@@ -28,6 +28,14 @@ async function main() {
   for await (const chunk of long) if (chunk.choices[0].delta.content) break; // aborts it
   const e = await client.embeddings.create({ model, input: "one" });
   check("embeddings", e.data[0].embedding.length > 10, e.data.length);
+  const tools = [{ type: "function", function: { name: "weather", parameters: { type: "object", properties: { city: { enum: ["Bern", "Rome"] } }, required: ["city"], additionalProperties: false } } }];
+  const spaces = { 12: -100, 13: -100, 16: -100, 35: -100 }; // tokens of white space, which this model likes too much
+  const runner = client.chat.completions.stream({ model, messages, tools, tool_choice: "required", parallel_tool_calls: false, max_tokens: 200, seed: 2, logit_bias: spaces });
+  const called = (await runner.finalChatCompletion()).choices[0];
+  const call = called.message.tool_calls?.[0];
+  check("a call of a tool, streamed", called.finish_reason === "tool_calls" && ["Bern", "Rome"].includes(JSON.parse(call.function.arguments).city), called);
+  const answered = await client.chat.completions.create({ model, messages: [...messages, called.message, { role: "tool", tool_call_id: call.id, content: "It rains." }], tools, max_tokens: 10 });
+  check("its result is answered", answered.usage.completion_tokens > 0, answered);
   const bad = await client.chat.completions.create({ model, messages: [] }).catch((error) => error);
   check("a bad request is an error, with words", bad instanceof OpenAI.BadRequestError && /messages/.test(bad.message), String(bad));
   console.log(`openai (node): ${passed} passed, ${failed} failed, 0 skipped`);

@@ -42,16 +42,19 @@ async function main() {
   await page.emulateMedia({ colorScheme: "dark" });
   await shoot("dark");
   // stop
-  await page.click("#open-settings"); await page.fill("#max_tokens", "1500"); await page.click("#open-settings");
+  await page.click("#open-settings"); await page.fill("#max_tokens", "12000"); await page.click("#open-settings");
+  await page.route("**/v1/chat/completions", (route) => // one that does not end by itself
+    route.continue({ postData: JSON.stringify({ ...JSON.parse(route.request().postData()), ignore_end: true, temperature: 1.5 }) }));
   await page.fill("#message", "Write a very long story about a dragon.");
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => document.querySelectorAll("article.assistant").length === 2 && document.querySelectorAll("article.assistant")[1].querySelector(".words")?.textContent.length > 20, { timeout: 60000 });
   await page.keyboard.press("Escape");
   await page.waitForFunction(() => document.querySelectorAll("article.assistant .about").length === 2, { timeout: 10000 });
-  check("Escape stops the answer", (await page.textContent("#state")) === "Stopped.");
+  check("Escape stops the answer", (await page.textContent("#state")) === "Stopped.", await page.textContent("#state"));
   const busy = async () => (await (await fetch(url + "health")).json()).running;
   let n = 0; while (await busy() && n++ < 40) await new Promise((r) => setTimeout(r, 50));
   check("and the server's sequence is closed", !(await busy()));
+  await page.unroute("**/v1/chat/completions");
   // an answer that is hostile
   await page.route("**/v1/chat/completions", (route) => {
     const bad = "<script>alert(1)</script><img src=x onerror=alert(2)>";

@@ -270,10 +270,32 @@ static void test_real(void)
     }
 }
 
+/* White space may stand before a mark, and a model may write it without end. */
+static void test_spaces(void)
+{
+    static const char *const calls[] = {NULL, "hermes", "llama3", "granite", "lfm2", "gemma4", "mistral"};
+    static char text[4000];
+    size_t i, k;
+
+    TEST("white space without end is text");
+    for (k = 0; k < 3; k++) {
+        text[0] = 'A';
+        memset(text + 1, "\n \t"[k], sizeof text - 2);
+        text[sizeof text - 1] = 'Z';
+        for (i = 0; i < sizeof calls / sizeof *calls; i++) {
+            take(&whole, calls[i], "think", 0, text, sizeof text, 100, 130);
+            CHECK(!whole.wrong && whole.content_size == sizeof text && !memcmp(whole.content, text, sizeof text));
+            take(&whole, calls[i], "think", 1, text, sizeof text - 1, 1, 2000);
+            CHECK(!whole.wrong && !whole.content_size && whole.thought_size == sizeof text - 1);
+        }
+    }
+}
+
 int main(void)
 {
     test_answers();
     test_long();
+    test_spaces();
     test_noise();
     test_real();
     return check_report("test_answer");

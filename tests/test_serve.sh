@@ -51,7 +51,9 @@ add serve.py
 
 # a server for the others
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-"$B/serve" -m $TARGET --chat-format zephyr -c 2048 --port "$port" 2> "$T/serve" &
+run python3 tests/serve_template.py $TARGET "$T/tools.gguf"
+check "a model with a template that has tools" [ $status -eq 0 ]
+"$B/serve" -m "$T/tools.gguf" -c 16384 --port "$port" 2> "$T/serve" &
 server=$!
 python3 - "$port" << 'END'
 import socket, sys, time

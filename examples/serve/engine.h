@@ -66,6 +66,7 @@ static void engine_close(server *s, choice *c)
     c->sequence = NULL;
     s->running--;
     s->crowded = 0;
+    s->moved = 1;
 }
 
 /* Adds to the counters what a step brought to a sequence. */
@@ -98,6 +99,7 @@ static void engine_look(server *s, choice *c)
     server_lock(s);
     engine_count(s, &c->stats, &now);
     server_unlock(s);
+    s->moved |= now.tokens > c->stats.tokens || now.prefilled_tokens > c->stats.prefilled_tokens;
     c->guessed = (int)(now.accepted - c->stats.accepted);
     c->step_from = c->tokens;
     c->stats = now;
@@ -148,9 +150,11 @@ static specdec_result engine_prompt(const request *r, const choice *c)
 /* The status of a reply that says what the engine could not do. */
 static int engine_status(specdec_result result)
 {
-    return result == SPECDEC_ERROR_CONTEXT ? 413 : result == SPECDEC_ERROR_FULL ? 503
-           : result == SPECDEC_ERROR_ARGUMENT || result == SPECDEC_ERROR_UNSUPPORTED || result == SPECDEC_ERROR_FORMAT ? 400
-                                                                                                           : 500;
+    return result == SPECDEC_ERROR_CONTEXT ? 413
+           : result == SPECDEC_ERROR_FULL  ? 503
+           : result == SPECDEC_ERROR_ARGUMENT || result == SPECDEC_ERROR_UNSUPPORTED || result == SPECDEC_ERROR_FORMAT
+               ? 400
+               : 500;
 }
 
 /* Ends a request whose choice has failed. */
@@ -158,9 +162,11 @@ static void engine_refuse(server *s, request *r, const choice *c, specdec_result
 {
     char words[SPECDEC_ERROR_TEXT_SIZE];
 
-    snprintf(words, sizeof words, "%s", c->sequence && *specdec_error_text(c->sequence) ? specdec_error_text(c->sequence)
-                                                                                 : specdec_result_text(result));
-    request_fail(s, r, engine_status(result), result == SPECDEC_ERROR_CONTEXT ? "context_length_exceeded" : NULL, words);
+    snprintf(words, sizeof words, "%s",
+             c->sequence && *specdec_error_text(c->sequence) ? specdec_error_text(c->sequence)
+                                                             : specdec_result_text(result));
+    request_fail(s, r, engine_status(result), result == SPECDEC_ERROR_CONTEXT ? "context_length_exceeded" : NULL,
+                 words);
 }
 
 /* Settings of a choice: each of several answers has a seed of its own. */
@@ -298,10 +304,12 @@ static void engine_end(server *s, request *r)
 /* An answer has ended. */
 static void engine_finish(server *s, request *r, choice *c)
 {
-    const specdec_stop stop = specdec_stopped(c->sequence, NULL);
+    const specdec_stop stop = c->called ? SPECDEC_STOP_END : specdec_stopped(c->sequence, NULL);
     event e = {{SPECDEC_PART_CONTENT, -1, {NULL, 0}}, -1, NULL};
 
-    c->finish = stop == SPECDEC_STOP_LIMIT || stop == SPECDEC_STOP_CONTEXT ? "length" : c->call_count ? "tool_calls" : "stop";
+    c->finish = stop == SPECDEC_STOP_LIMIT || stop == SPECDEC_STOP_CONTEXT ? "length"
+                : c->call_count                                            ? "tool_calls"
+                                                                           : "stop";
     engine_close(s, c);
     c->state = CHOICE_DONE;
     e.finish = c->finish;
@@ -310,8 +318,8 @@ static void engine_finish(server *s, request *r, choice *c)
     engine_end(s, r);
 }
 
-/* Takes what the last step has made ready. Returns what the engine says: PENDING, DONE or an error. */
-static specdec_result engine_collect(server *s, request *r, choice *c)
+/* Takes what the last step has made ready. */
+static void engine_collect(server *s, request *r, choice *c)
 {
     specdec_part part;
     specdec_result result;
@@ -321,12 +329,13 @@ static specdec_result engine_collect(server *s, request *r, choice *c)
         result = engine_take(r, c, &part);
         if (!result || result == SPECDEC_DONE)
             engine_part(s, r, c, &part);
+        c->called = !result && part.kind == SPECDEC_PART_END && r->one_call;
+        result = c->called ? SPECDEC_DONE : result;
     } while (!result);
     if (result == SPECDEC_DONE)
         engine_finish(s, r, c);
     else if (result != SPECDEC_PENDING && result != SPECDEC_ERROR_FULL)
         engine_refuse(s, r, c, result);
-    return result;
 }
 
 /* Opens a sequence for a choice, and prompts it: the steps that follow read the prompt. */
@@ -336,8 +345,6 @@ static void engine_begin_answer(server *s, request *r, choice *c)
     const event e = {{SPECDEC_PART_CONTENT, -1, {NULL, 0}}, -1, NULL};
     specdec_result result = specdec_set(c->sequence, &settings);
 
-    c->began = serve_clock();
-    c->tokens = 0;
     c->offset = c->skip ? c->offset : 0;
     memset(&c->stats, 0, sizeof c->stats);
     if (!result)
@@ -359,19 +366,25 @@ static void engine_begin_answer(server *s, request *r, choice *c)
         request_send(s, r, "", 0);
 }
 
+enum { STALLED = 8 /* steps in which nothing was read nor written */ };
+
 /* The cache is full, and all sequences wait for room: the youngest begins anew when others have ended. What it has
-   delivered is left out then: its text is the same. */
+   delivered is left out then: its text is the same. One that is alone ends. */
 static void engine_put_back(server *s)
 {
-    request *r;
+    request *r, *of = NULL;
     choice *youngest = NULL;
     int i;
 
     for (r = s->active; r; r = r->next)
-        for (i = 0; i < r->count; i++)
-            if (r->choices[i].state == CHOICE_RUNNING)
+        for (i = 0; i < r->count && !r->complete; i++)
+            if (r->choices[i].state == CHOICE_RUNNING && (!youngest || r->choices[i].began >= youngest->began)) {
                 youngest = &r->choices[i];
-    if (!youngest)
+                of = r;
+            }
+    if (youngest && s->running == 1)
+        engine_refuse(s, of, youngest, SPECDEC_ERROR_FULL);
+    if (!youngest || s->running == 1)
         return;
     engine_close(s, youngest);
     s->crowded = 1;
@@ -395,6 +408,9 @@ static int engine_input(server *s, request *r, choice *c)
     specdec_error failure;
     specdec_result result = SPECDEC_OK;
 
+    free(c->input); /* of before the choice was put back */
+    free(c->sum);
+    c->input = NULL;
     if (!json_is_string(input)) {
         c->input = engine_ids(input);
         c->prompted = (int)json_array_size(input);
@@ -454,6 +470,7 @@ static void engine_embed(server *s, request *r, choice *c)
         return;
     }
     c->tokens += count;
+    s->moved = 1;
     if (c->tokens < c->prompted)
         return;
     engine_normalise(c->sum, size);
@@ -473,6 +490,8 @@ static int engine_begin(server *s, request *r, choice *c)
     if (s->running == s->o->slots || specdec_open(s->engine, &c->sequence))
         return 0;
     c->state = CHOICE_RUNNING;
+    c->began = serve_clock();
+    c->tokens = 0;
     s->running++;
     if (!r->started) {
         r->started = 1;
@@ -502,8 +521,8 @@ static choice *engine_waiting(const request *r, int *running)
     return first;
 }
 
-/* Begins choices while sequences are free: of the request that has the fewest running, of equals the oldest. So one that
-   asks for many answers does not keep others waiting for all of them. */
+/* Begins choices while sequences are free: of the request that has the fewest running, of equals the oldest. So one
+   that asks for many answers does not keep others waiting for all of them. */
 static void engine_begin_all(server *s)
 {
     for (;;) {
@@ -527,26 +546,22 @@ static void engine_begin_all(server *s)
 /* One step for all, and what it brought. */
 static void engine_step(server *s)
 {
-    int writing = 0, full = 0, i;
     request *r;
+    int i;
 
+    s->moved = 0;
     specdec_work(s->engine);
     for (r = s->active; r; r = r->next)
-        for (i = 0; i < r->count && !r->complete; i++) {
-            choice *c = &r->choices[i];
-
-            if (c->state != CHOICE_RUNNING)
-                continue;
-            if (r->kind == REQUEST_EMBEDDING) {
-                engine_embed(s, r, c);
-                writing++;
-                continue;
-            }
-            writing++;
-            full += engine_collect(s, r, c) == SPECDEC_ERROR_FULL;
-        }
-    if (full && full == writing)
-        engine_put_back(s);
+        for (i = 0; i < r->count && !r->complete; i++)
+            if (r->choices[i].state == CHOICE_RUNNING && r->kind == REQUEST_EMBEDDING)
+                engine_embed(s, r, &r->choices[i]);
+            else if (r->choices[i].state == CHOICE_RUNNING)
+                engine_collect(s, r, &r->choices[i]);
+    s->stalled = s->moved ? 0 : s->stalled + 1;
+    if (s->stalled < STALLED)
+        return;
+    s->stalled = 0;
+    engine_put_back(s);
 }
 
 /* A request leaves: its reply is complete, its client gone, or its time over. */

@@ -5,31 +5,39 @@
 
 enum { HTTP_BLOCK = 16384, HTTP_HEADERS = 32768, HTTP_READ_SECONDS = 30, HTTP_SEND_SECONDS = 60 };
 
-static const char page_policy[] = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-                                  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-                                  "require-trusted-types-for 'script'; trusted-types 'none'";
+static const char page_policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'";
 
-typedef enum route_kind { ROUTE_PAGE, ROUTE_STYLE, ROUTE_SCRIPT, ROUTE_HEALTH, ROUTE_METRICS, ROUTE_MODELS, ROUTE_ANSWER } route_kind;
+typedef enum route_kind {
+    ROUTE_PAGE,
+    ROUTE_STYLE,
+    ROUTE_SCRIPT,
+    ROUTE_HEALTH,
+    ROUTE_METRICS,
+    ROUTE_MODELS,
+    ROUTE_ANSWER
+} route_kind;
 
 static const struct route {
     const char *path, *method;
     route_kind kind;
     request_kind request;
-    int open;              /* no key is needed */
-} routes[SERVE_ENDPOINTS + 1] = {
-    {"/v1/chat/completions", "POST", ROUTE_ANSWER, REQUEST_CHAT, 0},
-    {"/v1/completions", "POST", ROUTE_ANSWER, REQUEST_COMPLETION, 0},
-    {"/v1/embeddings", "POST", ROUTE_ANSWER, REQUEST_EMBEDDING, 0},
-    {"/v1/models", "GET", ROUTE_MODELS, REQUEST_CHAT, 0},
-    {"/health", "GET", ROUTE_HEALTH, REQUEST_CHAT, 1},
-    {"/metrics", "GET", ROUTE_METRICS, REQUEST_CHAT, 0},
-    {"/", "GET", ROUTE_PAGE, REQUEST_CHAT, 1},
-    {"/page.css", "GET", ROUTE_STYLE, REQUEST_CHAT, 1},
-    {"/page.js", "GET", ROUTE_SCRIPT, REQUEST_CHAT, 1}};
+    int open; /* no key is needed */
+} routes[SERVE_ENDPOINTS + 1] = {{"/v1/chat/completions", "POST", ROUTE_ANSWER, REQUEST_CHAT, 0},
+                                 {"/v1/completions", "POST", ROUTE_ANSWER, REQUEST_COMPLETION, 0},
+                                 {"/v1/embeddings", "POST", ROUTE_ANSWER, REQUEST_EMBEDDING, 0},
+                                 {"/v1/models", "GET", ROUTE_MODELS, REQUEST_CHAT, 0},
+                                 {"/health", "GET", ROUTE_HEALTH, REQUEST_CHAT, 1},
+                                 {"/metrics", "GET", ROUTE_METRICS, REQUEST_CHAT, 0},
+                                 {"/", "GET", ROUTE_PAGE, REQUEST_CHAT, 1},
+                                 {"/page.css", "GET", ROUTE_STYLE, REQUEST_CHAT, 1},
+                                 {"/page.js", "GET", ROUTE_SCRIPT, REQUEST_CHAT, 1}};
 
 enum { ROUTES = (int)(sizeof routes / sizeof *routes) };
 
-/* --- connections that must not linger ------------------------------------------------------------------------------ */
+/* --- connections that must not linger ----------------------------------------------------------------------------- */
 
 /* Until when the client of a connection must have done its part. */
 static void http_deadline(server *s, struct MHD_Connection *c, double seconds)
@@ -44,7 +52,8 @@ static void http_deadline(server *s, struct MHD_Connection *c, double seconds)
 }
 
 /* A connection begins, or ends. */
-static void on_connection(void *data, struct MHD_Connection *c, void **context, enum MHD_ConnectionNotificationCode code)
+static void on_connection(void *data, struct MHD_Connection *c, void **context,
+                          enum MHD_ConnectionNotificationCode code)
 {
     server *s = (server *)data;
     const union MHD_ConnectionInfo *about = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -110,10 +119,12 @@ static void http_count(server *s, int endpoint, int status)
 }
 
 /* Queues a reply of bytes, which are freed. */
-static enum MHD_Result http_reply(server *s, struct MHD_Connection *c, int endpoint, int status, const char *type, text *body)
+static enum MHD_Result http_reply(server *s, struct MHD_Connection *c, int endpoint, int status, const char *type,
+                                  text *body)
 {
-    struct MHD_Response *response = MHD_create_response_from_buffer(body->length, body->bytes ? body->bytes : (void *)"",
-                                                                    body->bytes ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        body->length, body->bytes ? body->bytes : (void *)"",
+        body->bytes ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
     enum MHD_Result result;
 
     memset(body, 0, sizeof *body);
@@ -219,7 +230,7 @@ static enum MHD_Result http_resumed(server *s, request *r)
     return stream ? http_stream(s, r) : http_reply(s, r->connection, r->endpoint, status, "application/json", &body);
 }
 
-/* --- what is answered without the engine --------------------------------------------------------------------------- */
+/* --- what is answered without the engine -------------------------------------------------------------------------- */
 
 static void health_json(server *s, text *out)
 {
@@ -270,12 +281,8 @@ static enum MHD_Result http_get(server *s, struct MHD_Connection *c, int endpoin
     text body = NO_TEXT;
 
     switch (routes[endpoint].kind) {
-    case ROUTE_HEALTH:
-        health_json(s, &body);
-        break;
-    case ROUTE_MODELS:
-        models_json(s, &body, one);
-        break;
+    case ROUTE_HEALTH: health_json(s, &body); break;
+    case ROUTE_MODELS: models_json(s, &body, one); break;
     case ROUTE_METRICS:
         type = "text/plain; version=0.0.4";
         metrics_text(s, &body);
@@ -288,9 +295,7 @@ static enum MHD_Result http_get(server *s, struct MHD_Connection *c, int endpoin
         type = "text/css; charset=utf-8";
         page_text(&body, page_css);
         break;
-    default:
-        type = "text/javascript; charset=utf-8";
-        page_text(&body, page_js);
+    default: type = "text/javascript; charset=utf-8"; page_text(&body, page_js);
     }
     return http_reply(s, c, endpoint, routes[endpoint].kind == ROUTE_HEALTH && s->draining ? 503 : 200, type, &body);
 }
@@ -413,7 +418,8 @@ static enum MHD_Result http_begin(server *s, struct MHD_Connection *c, int endpo
 }
 
 /* A request's headers are there. */
-static enum MHD_Result http_first(server *s, struct MHD_Connection *c, const char *path, const char *method, void **context)
+static enum MHD_Result http_first(server *s, struct MHD_Connection *c, const char *path, const char *method,
+                                  void **context)
 {
     int one;
     const int endpoint = find_route(s, path, &one);
@@ -426,7 +432,8 @@ static enum MHD_Result http_first(server *s, struct MHD_Connection *c, const cha
     if (strcmp(method, "OPTIONS") == 0)
         return http_options(s, c, endpoint);
     if (!routes[endpoint].open && !has_key(s, c))
-        return http_refuse(s, c, endpoint, 401, "invalid_api_key", "the key is missing or wrong (Authorization: Bearer KEY)");
+        return http_refuse(s, c, endpoint, 401, "invalid_api_key",
+                           "the key is missing or wrong (Authorization: Bearer KEY)");
     if (routes[endpoint].method[0] == 'P' ? !post : !get)
         return http_refuse(s, c, endpoint, 405, NULL, "this path has another method");
     if (get)
@@ -557,13 +564,13 @@ static struct MHD_Daemon *http_start(server *s)
     s->loopback = found->ai_family == AF_INET6
                       ? IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)found->ai_addr)->sin6_addr)
                       : ntohl(((struct sockaddr_in *)(void *)found->ai_addr)->sin_addr.s_addr) >> 24 == 127;
-    daemon = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-                                  (found->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
-                              (uint16_t)s->o->port, NULL, NULL, on_request, s, MHD_OPTION_SOCK_ADDR, found->ai_addr,
-                              MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
-                              MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o->connections, MHD_OPTION_CONNECTION_TIMEOUT,
-                              (unsigned)HTTP_READ_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADERS,
-                              MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+    daemon = MHD_start_daemon(
+        MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (found->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+        (uint16_t)s->o->port, NULL, NULL, on_request, s, MHD_OPTION_SOCK_ADDR, found->ai_addr,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o->connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)HTTP_READ_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADERS,
+        MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
     freeaddrinfo(found);
     if (!daemon)
         program_failed("cannot listen there: ", errno ? strerror(errno) : "--host, --port");

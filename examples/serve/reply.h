@@ -128,8 +128,8 @@ static void write_head(writer *j, const server *s, const request *r)
 {
     put_object(j, NULL);
     put_text(j, "id", r->id);
-    put_text(j, "object", r->kind == REQUEST_CHAT ? (r->stream ? "chat.completion.chunk" : "chat.completion")
-                                                   : "text_completion");
+    put_text(j, "object",
+             r->kind == REQUEST_CHAT ? (r->stream ? "chat.completion.chunk" : "chat.completion") : "text_completion");
     put_integer(j, "created", r->created);
     put_text(j, "model", s->model);
 }
@@ -172,7 +172,8 @@ static void write_speculation(writer *j, const request *r, int from, int to)
         sum.steps += stats->steps;
         sum.drafted += stats->drafted;
         sum.accepted += stats->accepted;
-#define ADD(NAME, kind, name) sum.steps_by_drafter[SPECDEC_DRAFT_##NAME] += stats->steps_by_drafter[SPECDEC_DRAFT_##NAME];
+#define ADD(NAME, kind, name) \
+    sum.steps_by_drafter[SPECDEC_DRAFT_##NAME] += stats->steps_by_drafter[SPECDEC_DRAFT_##NAME];
         SPECDEC_DRAFTERS(ADD)
     }
     put_object(j, "speculation");
@@ -367,7 +368,8 @@ static void send_answers(server *s, request *r)
 static void put_base64(text *out, const unsigned char *bytes, size_t count)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint32_t three = (uint32_t)bytes[0] << 16 | (count > 1 ? (uint32_t)bytes[1] << 8 : 0) | (count > 2 ? bytes[2] : 0u);
+    const uint32_t three = (uint32_t)bytes[0] << 16 | (count > 1 ? (uint32_t)bytes[1] << 8 : 0) |
+                           (count > 2 ? bytes[2] : 0u);
     char four[4];
 
     four[0] = digits[three >> 18];

@@ -36,8 +36,8 @@ static json_t *member(const json_t *object, const char *name)
 /* Is that nothing: false, 0, "", [], {}, or not there? */
 static int is_nothing(const json_t *value)
 {
-    return !value || json_is_false(value) || (json_is_number(value) && !(json_number_value(value) < 0) &&
-                                              !(json_number_value(value) > 0)) ||
+    return !value || json_is_false(value) ||
+           (json_is_number(value) && !(json_number_value(value) < 0) && !(json_number_value(value) > 0)) ||
            (json_is_string(value) && !json_string_length(value)) || (json_is_array(value) && !json_array_size(value)) ||
            (json_is_object(value) && !json_object_size(value));
 }
@@ -45,8 +45,8 @@ static int is_nothing(const json_t *value)
 /* What OpenAI's requests may ask for, and this server has not. */
 static int refuse_unsupported(const json_t *json, refusal *why)
 {
-    static const char *const names[] = {"frequency_penalty", "presence_penalty", "suffix", "echo", "functions",
-                                        "function_call", "audio", "web_search_options", "dimensions"};
+    static const char *const names[] = {
+        "suffix", "echo", "functions", "function_call", "audio", "web_search_options", "dimensions"};
     size_t i;
 
     for (i = 0; i < PROGRAM_COUNT(names); i++)
@@ -92,7 +92,30 @@ static int take_seed(request *r, refusal *why)
     return 1;
 }
 
-/* Temperature, top_p and the like: the rows of tools/settings.h that have a name in requests. */
+/* Settings by the header's own names, such as presence_penalty. */
+static int take_named(request *r, refusal *why)
+{
+    static const char *const names[] = {
+        "frequency_penalty",  "presence_penalty", "dry_multiplier",    "dry_base",
+        "dry_allowed_length", "dry_window",       "top_n_sigma",       "typical_p",
+        "xtc_probability",    "xtc_threshold",    "temperature_range", "temperature_exponent",
+        "mirostat_tau",       "mirostat_rate",    "min_tokens",        "ignore_end"};
+    size_t i;
+
+    for (i = 0; i < PROGRAM_COUNT(names); i++) {
+        const json_t *value = member(r->json, names[i]);
+        char *words = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+        specdec_error error;
+        const int wrong = words && specdec_settings_set(&r->settings, names[i], words, &error);
+
+        free(words);
+        if (wrong)
+            return refuse(why, 400, NULL, "%s", error.text);
+    }
+    return 1;
+}
+
+/* Temperature, top_p and the like: the rows of tools/settings.h that have a name in requests; then the others. */
 static int take_sampling(request *r, refusal *why)
 {
     int i;
@@ -105,7 +128,7 @@ static int take_sampling(request *r, refusal *why)
             return refuse(why, 400, NULL, "\"%s\" must be a %s from %g to %g", s->member,
                           s->kind == SETTING_INTEGER ? "whole number" : "number", s->low, s->high);
     }
-    return take_seed(r, why);
+    return take_named(r, why) && take_seed(r, why);
 }
 
 /* Adds a stop string. It stays in the JSON. */
@@ -114,7 +137,8 @@ static int add_stop(request *r, const json_t *value, int *count, refusal *why)
     const size_t length = json_is_string(value) ? json_string_length(value) : 0;
 
     if (!length || length > 256 || strlen(json_string_value(value)) != length)
-        return refuse(why, 400, NULL, "\"stop\" must be a text of 1 to 256 bytes without zero bytes, or an array of such");
+        return refuse(why, 400, NULL,
+                      "\"stop\" must be a text of 1 to 256 bytes without zero bytes, or an array of such");
     if (*count == SPECDEC_STOP_STRINGS)
         return refuse(why, 400, NULL, "\"stop\" holds more than %d texts", SPECDEC_STOP_STRINGS);
     r->settings.stop[(*count)++] = json_string_value(value);
@@ -152,12 +176,14 @@ static int take_biases(request *r, refusal *why)
     r->biases = (specdec_bias *)malloc((json_object_size(object) + 1) * sizeof *r->biases);
     if (!r->biases)
         return refuse(why, 500, NULL, "out of memory");
-    json_object_foreach (object, name, value) {
+    json_object_foreach(object, name, value)
+    {
         char *end;
         const long token = strtol(name, &end, 10);
         const double bias = json_number_value(value);
 
-        if (*end || end == name || token < 0 || token > INT32_MAX || !json_is_number(value) || bias < -100 || bias > 100)
+        if (*end || end == name || token < 0 || token > INT32_MAX || !json_is_number(value) || bias < -100 ||
+            bias > 100)
             return refuse(why, 400, NULL, "\"logit_bias\" must be an object of token ids and numbers from -100 to 100");
         r->biases[count].token = (int32_t)token;
         r->biases[count++].bias = bias > -100 ? (float)bias : -INFINITY;
@@ -236,7 +262,8 @@ static int check_tokens(const server *s, const json_t *array, const char *name, 
         const json_t *value = json_array_get(array, i);
 
         if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) >= s->info.vocabulary)
-            return refuse(why, 400, NULL, "\"%s\": token ids are whole numbers from 0 to %d", name, s->info.vocabulary - 1);
+            return refuse(why, 400, NULL, "\"%s\": token ids are whole numbers from 0 to %d", name,
+                          s->info.vocabulary - 1);
     }
     return 1;
 }
@@ -278,38 +305,37 @@ static int check_messages(const request *r, refusal *why)
 
 enum { CONSTRAINT_MOST = 64 << 20 }; /* bytes that a constraint is compiled in, at most */
 
-/* Compiles what an answer shall obey. The work is bounded, whatever the source is. */
-static int compile_constraint(request *r, const specdec_constraint_source *source, const char *name, refusal *why)
+/* Compiles what an answer, or a call, shall obey, into memory that becomes the request's. The work is bounded, whatever
+   the source is. NULL after noting why. */
+static const specdec_constraint *compile(void **memory, const specdec_constraint_source *source, const char *name,
+                                         refusal *why)
 {
     const specdec_constraint *constraint = NULL;
     specdec_error error;
     size_t bytes;
     specdec_result result = specdec_constraint_needed(source, &bytes, &error);
 
-    for (; !result && bytes <= CONSTRAINT_MOST; bytes *= 4) {
-        free(r->constraint);
-        r->constraint = malloc(bytes);
-        if (!r->constraint)
-            return refuse(why, 500, NULL, "out of memory");
-        result = specdec_constraint_init(&constraint, source, r->constraint, bytes, &error);
-        if (result != SPECDEC_ERROR_MEMORY)
+    for (; !result && !constraint && bytes <= CONSTRAINT_MOST; bytes *= 4) {
+        free(*memory);
+        *memory = malloc(bytes);
+        if (!*memory)
             break;
-        result = SPECDEC_OK;
+        result = specdec_constraint_init(&constraint, source, *memory, bytes, &error);
+        result = result == SPECDEC_ERROR_MEMORY ? SPECDEC_OK : result;
     }
-    if (!result && !constraint)
-        return refuse(why, 400, NULL, "\"%s\" is too large", name);
     if (result)
-        return refuse(why, 400, NULL, "\"%s\": %s", name, error.text);
-    r->settings.constraint = constraint;
-    return 1;
+        refuse(why, 400, NULL, "\"%s\": %s", name, error.text);
+    else if (!constraint)
+        refuse(why, 400, NULL, "\"%s\" is too large", name);
+    return constraint;
 }
 
-/* Makes the answer obey a JSON schema; compact: without white space, of which there is else as much as the model likes. */
+/* Makes the answer obey a JSON schema; compact: without white space, of which there is else as much as the model
+   likes. */
 static int take_schema(request *r, const json_t *schema, int compact, refusal *why)
 {
     specdec_constraint_source source;
     char *words;
-    int good;
 
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return refuse(why, 400, NULL, "\"response_format\": \"json_schema\" needs a \"schema\"");
@@ -321,9 +347,9 @@ static int take_schema(request *r, const json_t *schema, int compact, refusal *w
     source.text = words;
     source.length = strlen(words);
     source.compact = compact;
-    good = compile_constraint(r, &source, "response_format", why);
+    r->settings.constraint = compile(&r->constraint, &source, "response_format", why);
     free(words);
-    return good;
+    return r->settings.constraint != NULL;
 }
 
 /* A grammar in GBNF, as llama.cpp's server takes it. */
@@ -340,7 +366,8 @@ static int take_grammar(request *r, refusal *why)
     source.kind = SPECDEC_CONSTRAINT_GBNF;
     source.text = json_string_value(grammar);
     source.length = json_string_length(grammar);
-    return compile_constraint(r, &source, "grammar", why);
+    r->settings.constraint = compile(&r->constraint, &source, "grammar", why);
+    return r->settings.constraint != NULL;
 }
 
 /* The form of an answer: any text, a JSON object, or what a schema describes. */
@@ -365,15 +392,44 @@ static int take_format(request *r, refusal *why)
     return good;
 }
 
-/* Tools: the model must have marks for calls. */
-static int check_tools(const server *s, const request *r, refusal *why)
+/* The one tool that must be called; NULL: none is named. */
+static const char *named_tool(const request *r)
 {
-    const json_t *choice_of = member(r->json, "tool_choice");
+    return json_string_value(json_object_get(json_object_get(member(r->json, "tool_choice"), "function"), "name"));
+}
 
-    if (is_nothing(member(r->json, "tools")) || s->calls_known ||
-        (json_is_string(choice_of) && strcmp(json_string_value(choice_of), "none") == 0))
+/* Tools: calls obey their schemas. The model must have marks for calls. */
+static int take_tools(const server *s, request *r, refusal *why)
+{
+    const json_t *tools = member(r->json, "tools"), *choice_of = member(r->json, "tool_choice");
+    const char *name = named_tool(r);
+    specdec_constraint_source source;
+    int several = 1;
+    char *words;
+
+    if (is_nothing(tools) || (json_is_string(choice_of) && strcmp(json_string_value(choice_of), "none") == 0))
         return 1;
-    return refuse(why, 400, "unsupported", "this model's chat template has no calls of tools that are known here");
+    if (!s->calls)
+        return refuse(why, 400, "unsupported", "this model's chat template has no calls of tools that are known here");
+    if (!take_switch(r->json, "parallel_tool_calls", &several, why))
+        return 0;
+    r->one_call = name || !several;
+    if (r->settings.constraint)
+        return refuse(why, 400, "unsupported", "\"tools\" go without \"response_format\" and \"grammar\" here");
+    words = json_dumps(tools, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!words)
+        return refuse(why, 400, NULL, "\"tools\" cannot be read");
+    memset(&source, 0, sizeof source);
+    source.kind = SPECDEC_CONSTRAINT_TOOLS;
+    source.text = words;
+    source.length = strlen(words);
+    source.calls = s->calls;
+    source.choices = name ? &name : NULL;
+    source.choice_count = name != NULL;
+    source.compact = 1;
+    r->settings.calls = compile(&r->calls, &source, "tools", why);
+    free(words);
+    return r->settings.calls != NULL;
 }
 
 /* Makes the choices: n answers of each prompt. */
@@ -409,7 +465,7 @@ static int take_answer_request(const server *s, request *r, refusal *why)
     if (r->kind == REQUEST_COMPLETION)
         return take_prompts(s, r, "prompt", why);
     r->prompts = 1;
-    return check_tools(s, r, why) && check_messages(r, why);
+    return take_tools(s, r, why) && check_messages(r, why);
 }
 
 static int take_embedding_request(const server *s, request *r, refusal *why)
@@ -430,7 +486,8 @@ static int request_parse(const server *s, request *r, refusal *why)
 
     r->json = json_loadb(r->body.bytes ? r->body.bytes : "", r->body.length, JSON_ALLOW_NUL, &error);
     if (!r->json)
-        return refuse(why, 400, NULL, "the body is no JSON: %.150s (line %d, column %d)", error.text, error.line, error.column);
+        return refuse(why, 400, NULL, "the body is no JSON: %.150s (line %d, column %d)", error.text, error.line,
+                      error.column);
     if (!json_is_object(r->json))
         return refuse(why, 400, NULL, "the body must be a JSON object");
     if (r->kind != REQUEST_CHAT) /* of a chat, the header reads it */

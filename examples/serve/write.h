@@ -1,5 +1,5 @@
-/* write.h - text that grows, and JSON that is written into it: commas come by themselves, strings are escaped, bytes that
-   are no UTF-8 become U+FFFD. (tools/json.h writes to files, and has names that are jansson's, too.) */
+/* write.h - text that grows, and JSON that is written into it: commas come by themselves, strings are escaped, bytes
+   that are no UTF-8 become U+FFFD. (tools/json.h writes to files, and has names that are jansson's, too.) */
 #ifndef SERVE_WRITE_H
 #define SERVE_WRITE_H
 
@@ -10,7 +10,10 @@ typedef struct text {
     int broken;
 } text;
 
-#define NO_TEXT {NULL, 0, 0, 0}
+#define NO_TEXT \
+    { \
+        NULL, 0, 0, 0 \
+    }
 
 static void text_add(text *t, const char *bytes, size_t length)
 {
@@ -73,7 +76,12 @@ static writer write_to(text *out)
 /* Bytes of the UTF-8 character at the beginning of some, 0 when that begins none (Unicode, table 3-7). */
 static size_t utf8_character(const unsigned char *at, size_t length)
 {
-    const size_t size = at[0] < 0x80 ? 1 : at[0] < 0xC2 ? 0 : at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : at[0] < 0xF5 ? 4 : 0;
+    const size_t size = at[0] < 0x80   ? 1
+                        : at[0] < 0xC2 ? 0
+                        : at[0] < 0xE0 ? 2
+                        : at[0] < 0xF0 ? 3
+                        : at[0] < 0xF5 ? 4
+                                       : 0;
     size_t i;
 
     if (!size || size > length)
@@ -97,7 +105,11 @@ static size_t utf8_whole(const char *bytes, size_t length)
     if (!at || (unsigned char)bytes[at - 1] < 0xC2)
         return length;
     at--; /* a character begins here */
-    return length - at < ((unsigned char)bytes[at] < 0xE0 ? 2u : (unsigned char)bytes[at] < 0xF0 ? 3u : 4u) ? at : length;
+    return length - at < ((unsigned char)bytes[at] < 0xE0   ? 2u
+                          : (unsigned char)bytes[at] < 0xF0 ? 3u
+                                                            : 4u)
+               ? at
+               : length;
 }
 
 static void put_quote(text *out, const char *bytes, size_t length)
@@ -187,5 +199,8 @@ static void put_raw(writer *w, const char *name, const char *value, size_t lengt
 }
 
 static void put_null(writer *w, const char *name) { put_raw(w, name, "null", 4); }
-static void put_truth(writer *w, const char *name, int value) { put_raw(w, name, value ? "true" : "false", value ? 4 : 5); }
+static void put_truth(writer *w, const char *name, int value)
+{
+    put_raw(w, name, value ? "true" : "false", value ? 4 : 5);
+}
 #endif
