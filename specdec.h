@@ -18728,14 +18728,18 @@ static void specdec__answer_escape(specdec_splitter *s, int c)
     }
 }
 
+/* White space that is held back before a mark, at most: of more, the first becomes text. With the longest mark, it has
+   room in `hold`. */
+enum { SPECDEC__ANSWER_SPACES = 47 };
+
 /* Compares what is held back with a mark, behind white space if `spaces`: 2: it is there, 1: it may be, 0: it is
    not. */
 static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
 {
     int skip = 0, size;
 
-    while (spaces && skip < s->held && specdec__answer_is_space((unsigned char)s->hold[skip]) && mark &&
-           s->hold[skip] != mark[0])
+    while (spaces && skip < s->held && skip < SPECDEC__ANSWER_SPACES && mark &&
+           specdec__answer_is_space((unsigned char)s->hold[skip]) && s->hold[skip] != mark[0])
         skip++;
     if (!mark || !*mark)
         return 0;
@@ -19228,7 +19232,7 @@ static int specdec__answer_holds_space(const specdec_splitter *s)
     for (i = 0; i < s->held; i++)
         if (!specdec__answer_is_space((unsigned char)s->hold[i]))
             return 0;
-    return s->held > 0 && s->held < 48;
+    return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES;
 }
 
 /* A mark of a call, or of all of them. */
@@ -19567,6 +19571,8 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
     if (s->taken == s->queued) {
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
+            if (s->held == (int)sizeof s->hold) /* no mark is as long */
+                specdec__answer_plain(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
