@@ -93,7 +93,7 @@
    CONTENTS (search for the marker, >>room/part)
 
      >>base/ base os pool lane op
-     >>quant/ types decode table fit wide encode tiles
+     >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
          neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
@@ -101,8 +101,8 @@
          template template_write template_method template_filter template_token template_parse template_run chat
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
-     >>forward/ context multiply rows latent attention recurrent step
-     >>speculation/ heads sample tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
+     >>forward/ context screen multiply rows latent attention recurrent step
+     >>speculation/ heads sample settle tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
          draft_layer draft_ngram draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
          fields save enter
@@ -130,6 +130,7 @@
 #include "quant/encode.h"
 #include "quant/tiles.h"
 #include "base/op.h"
+#include "quant/planes.h"
 #include "kernel/kernel.h"
 #include "kernel/scalar.h"
 #include "kernel/weigh.h"
@@ -197,6 +198,7 @@
 #include "cache/reserve.h"
 #include "cache/bytes.h"
 #include "forward/context.h"
+#include "forward/screen.h"
 #include "forward/multiply.h"
 #include "forward/rows.h"
 #include "forward/latent.h"
@@ -205,6 +207,7 @@
 #include "forward/step.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"
+#include "speculation/settle.h"
 #include "speculation/tree.h"
 #include "speculation/verify.h"
 #include "speculation/ngram.h"

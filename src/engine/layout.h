@@ -519,6 +519,15 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
+/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Only where the
+   instruction set has kernels for them, unless the caller says so. */
+static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
+{
+    return c->screening == SPECDEC_SCREENING_OFF      ? 0
+           : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
+                                                      : kernels->plane != NULL;
+}
+
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -531,7 +540,9 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
+        r = specdec__model_repack(e->own[i],
+                                  e->own[i] == e->target_model ? specdec__engine_screening(&e->config, e->kernels) : 0,
+                                  arena, &e->pool, &hooks, error);
     return r;
 }
 

@@ -11,6 +11,7 @@
 #include "../forward/context.h"
 #include "../forward/step.h"
 #include "../speculation/sample.h"
+#include "../speculation/settle.h"
 #include "../speculation/tree.h"
 #include "../speculation/verify.h"
 #include "../speculation/draft.h"
@@ -268,6 +269,48 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
+/* Whether bounds of logits will do for a step: see >>speculation/settle. */
+static int specdec__engine_screens(const specdec__engine *e)
+{
+    int i;
+
+    if (e->config.screening == SPECDEC_SCREENING_OFF || !e->target.output->bounds || e->verify != specdec__forward ||
+        e->target.hooks)
+        return 0;
+    for (i = 0; i < e->member_count; i++) {
+        const specdec *t = e->members[i];
+
+        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
+            !specdec__settle_wants(&t->settings.sampling))
+            return 0;
+    }
+    return 1;
+}
+
+/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
+static void specdec__engine_settle(specdec *t, int column)
+{
+    specdec__engine *e = t->engine;
+    const specdec_sampling *s = &t->settings.sampling;
+    const int all = s->repetition_window < 0;
+    const int window = s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW;
+    const int recent = all ? t->count : specdec__min_int(window, t->count);
+    specdec__settle_list lists[3];
+    int32_t forbidden[2];
+
+    forbidden[0] = e->child_token;
+    forbidden[1] = e->fork_token;
+    lists[0].tokens = forbidden;
+    lists[1].tokens = t->tokens + t->count - recent;
+    lists[0].apart = lists[1].apart = sizeof(int32_t);
+    lists[0].count = e->fork_token < 0 ? 0 : 2;
+    lists[1].count = specdec__sample_penalises(s) ? recent : 0;
+    lists[2].tokens = s->bias_count ? &s->biases->token : NULL;
+    lists[2].apart = sizeof *s->biases;
+    lists[2].count = s->bias_count;
+    specdec__settle(&e->target, column, s, (uint64_t)t->count, lists, 3, e->chooser.items);
+}
+
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
@@ -276,9 +319,12 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->lead + node;
-    const specdec_result result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
+    specdec_result result;
     float own[2];
 
+    if (e->target.screen.bounds)
+        specdec__engine_settle(t, t->row + node);
+    result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
     specdec__engine_mask(t, logits, own);
@@ -494,7 +540,9 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
+    e->target.screen.asked = specdec__engine_screens(e);
     s->result = e->verify(&e->target, &batch, &s->error);
+    e->target.screen.asked = 0;
     e->target.threads = e->config.threads;
 }
 
