@@ -102,8 +102,8 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent attention recurrent step
-     >>speculation/ heads sample settle tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
-         draft_layer draft_ngram draft_recall drafters tune
+     >>speculation/ heads sample settle tree verify ngram ngram_file retrieve constrained draft levels draft_model
+         draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
          fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -167,7 +167,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
-   SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
+   SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 14 KB less
@@ -212,7 +212,7 @@ extern "C" {
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
     X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
-    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
+    X(ERROR_FULL, "the cache that all sequences share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -237,7 +237,8 @@ SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
-typedef struct specdec specdec;             /* a text and its engine, in the caller's memory block */
+typedef struct specdec specdec;             /* a sequence and its engine, in the caller's memory */
+typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: the first of these that is set. */
@@ -292,6 +293,11 @@ typedef struct specdec_sampling {
 #define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
+/* A constraint of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token % 32 of
+   mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is asked at every node of a
+   token tree, draft tokens then being the last of tokens. If no bit is left, the answer ends. */
+typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count, uint32_t *mask);
+
 /* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
    until other settings replace them. */
 typedef struct specdec_settings {
@@ -308,6 +314,13 @@ typedef struct specdec_settings {
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
+    const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
+                                               NULL: nothing. Where it is complete, the model may end the answer; where
+                                               nothing more can follow, the answer ends. Where only one continuation is
+                                               possible, its tokens are those of the model's tokenizer. Must stay valid
+                                               until other settings replace it */
+    specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
+    void *allow_data;                       /* its user_data */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -315,12 +328,14 @@ typedef struct specdec_settings {
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
    n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
-   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training;
+   SPECDEC_DRAFT_FORCED: what a constraint leaves no choice about. auto: only if config.constraints is set. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
     X(HEADS, heads, "heads") \
     X(TRIFORCE, recall, "triforce") \
-    X(NGRAM, ngram, "ngram")
+    X(NGRAM, ngram, "ngram") \
+    X(FORCED, forced, "forced")
 
 /* Their names, in the order of specdec_drafting. */
 #define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
@@ -394,7 +409,7 @@ typedef struct specdec_cluster {
     "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
     "deepseek-r1"
 
-#define SPECDEC_MAX_TEXTS 1024
+#define SPECDEC_MAX_SEQUENCES 1024
 
 /* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
    specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
@@ -404,22 +419,25 @@ typedef struct specdec_config {
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
-    int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
-    const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
-    const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
-    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
-                                   64 to 256; -1: none. See specdec_drop_kept */
-    int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
+    int sequences;              /* that are open at once, 1..1024; 0: 1 */
+    int cache;                  /* tokens of all sequences (shared ones once), up to 2^30; 0: sequences * context */
+    const char *fork_token;     /* by name or id: a sequence that writes it forks; "": none; NULL: "[Fork]", if any */
+    const char *child_token;    /* the child begins with it (NULL: "[Child]"); needs several sequences */
+    int prefixes;               /* closed sequences in the prefix cache, at most 2^16; 0: four for each sequence, 64
+                                   to 256; -1: none. See specdec_drop_prefixes */
+    int forks;                  /* of a sequence between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
-    int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
-    int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
+    int history;                /* tokens of closed sequences for n-grams, of 230 bytes each, up to 2^24; 0: none */
+    int prefill_chunk;          /* prompt tokens a step beside decoding, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where a text can be
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where it can be
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
+    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
+                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
+                                   if settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -467,28 +485,32 @@ typedef struct specdec_config {
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
-      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
+    X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
+    X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
     X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
       "threads; 0: all processors, fewer for small models (0)") \
     X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
     X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
-    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
-    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
-    X("kept", kept, INTEGER, -1, 1 << 16, NULL, \
-      "closed sequences whose beginnings are kept for others; 0: four for each, 64 to 256; -1: none (0)") \
+    X("sequences", sequences, INTEGER, 0, SPECDEC_MAX_SEQUENCES, NULL, "sequences that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: sequences times context (0)") \
+    X("prefixes", prefixes, INTEGER, -1, 1 << 16, NULL, \
+      "closed sequences in the prefix cache; 0: four for each, 64 to 256; -1: none (0)") \
     X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
     X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
     X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
     X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
     X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
-    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+    X("prefill_chunk", prefill_chunk, INTEGER, 0, 1 << 30, NULL, \
       "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
     X("checkpoint", checkpoint, INTEGER, 0, 1 << 30, NULL, \
       "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("constraints", constraints, SWITCH, 0, 1, NULL, "sequences may have constraints") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
     X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
@@ -564,25 +586,25 @@ SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char
 SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
                                                 specdec_error *error);
 
-/* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
+/* ---- A sequence and its engine: made, used, given back. -------------------------------------------------------------
 
-   A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
-   Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
-   engine that has ended, or one in which another thread is. */
+   A handle is a sequence. The first one comes with the engine: a program that needs no second one has one handle. Calls
+   leave a message about a failure in the sequence (specdec_error_text); those before there is one write to *error,
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a closed sequence, an engine
+   that has ended, or one in which another thread is. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
    all that specdec_init would refuse without a look at the machine.
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
-   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+/* Makes an engine and its first sequence inside memory (any alignment), which stays theirs until specdec_deinit; starts
+   the threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED
+   (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
-/* Ends the engine of a text, and all its texts: stops the threads, unmaps the files. NULL is allowed. */
+/* Ends the engine of a sequence, and all its sequences: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
@@ -590,86 +612,91 @@ SPECDEC_DEF void specdec_deinit(specdec *engine);
    CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
-/* In words, what failed in the last call on this text that did; "" if none has. */
+/* The message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling
-   are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that
-   are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
+/* Changes how the sequence continues, from the next token that is handed out: tokens that were verified with another
+   sampling are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back
+   for that are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed
+   then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
 /* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
-/* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
+/* ---- More sequences on the same memory, weights and threads. -------------------------------------------------------
 
-   A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
-   with, too, or has begun with before it was closed, is not read again. */
+   A step decodes for every sequence that has something to do. The tokens of a sequence do not depend on the others.
+   With config.sequences > 1 a prompt is prefilled by the steps that follow, some tokens a step, while other sequences
+   decode. Tokens that another sequence begins with, or began with before it was closed, are not prefilled again. */
 
-/* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
-SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
+/* Opens an empty sequence in the engine of any sequence. Errors: MEMORY when config.sequences are open; *sequence is
+   then NULL. */
+SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
 
-/* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
-   changed. What was computed is shared; a fork costs a page of 64 tokens. Errors: as specdec_open. */
-SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
+/* Opens a copy of a sequence: its tokens, its settings, how far it was handed out. The copy continues with the same
+   tokens until its settings are changed. Cached keys and values are shared; a fork costs a page of 64 tokens. Errors:
+   as specdec_open. */
+SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
 
-/* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
-   end the engine. */
-SPECDEC_DEF void specdec_close(specdec *text);
+/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open others and
+   to end the engine. */
+SPECDEC_DEF void specdec_close(specdec *sequence);
 
-/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
-   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
-   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
-   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
-   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+/* Prefix cache: the keys and values of a sequence stay when it is closed, rewound or replaced by specdec_load, and
+   prompts that begin with the same tokens are not prefilled again from there: up to config.prefixes prefixes, each of 4
+   to 5 bytes a token of the context, in cache pages that no open sequence needs. An open sequence takes these pages
+   whenever it needs room; prefixes that were shared stay longest, among equals those used last. There are prefixes
+   where config.cache is more than one context, and not in a cluster. Where layers see a window, a prefix can be shared
+   only up to the position whose last window of keys is still cached. */
 
-/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
-SPECDEC_DEF void specdec_drop_kept(specdec *engine);
+/* Empties the prefix cache. No text depends on it; but somebody who measures times can tell that other prompts began
+   alike. */
+SPECDEC_DEF void specdec_drop_prefixes(specdec *engine);
 
-/* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
-   with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
+/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child, which begins
+   with all tokens up to there and the child token, is opened and decodes for itself, with the same settings; neither
    sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
-   running, whether anybody takes their text or not; their pages come back when they end, their places with the next
-   prompt of the parent, or when it is closed. Where no place is free, the call on the parent fails with MEMORY, and may
-   be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+   decoding, whether anybody takes their text or not; their pages are freed when they end, their slots with the next
+   prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent fails with MEMORY,
+   and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
 
-/* The i-th child of a text's last answer, in the order of the forks; NULL: there is none. */
-SPECDEC_DEF specdec *specdec_child(specdec *text, int i);
+/* The i-th child of a sequence's last answer, in the order of the forks; NULL: there is none. */
+SPECDEC_DEF specdec *specdec_child(specdec *sequence, int i);
 
-/* The last answer as one text: what was written up to a fork, the child's (with its children's), the rest. *length
+/* The last answer as one text: what was written up to a fork, the child's text (with its children's), the rest. *length
    becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
-SPECDEC_DEF specdec_result specdec_restore(specdec *text, char *bytes, size_t room, size_t *length);
+SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, size_t room, size_t *length);
 
-/* One step for all texts of an engine that have something to do: that were prompted, have not ended, and of which less
-   than 8 tokens wait to be taken. DONE: none has, or those that have wait for room. What goes wrong with one text, as
-   when there is none, is no error here: that text's next call tells, and the others go on. */
+/* One step for all sequences of an engine that have something to do: that were prompted, have not ended, and hold less
+   than 8 tokens that were not taken. DONE: no sequence has, or those that have wait for cache pages. An error of one
+   sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, closed texts that are remembered (config.history) and the open ones, into data[room],
-   as a file that specdec_load_seen reads on any machine. *bytes becomes what that takes; with NULL as data that is all.
-   It holds the texts' tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
-SPECDEC_DEF specdec_result specdec_save_seen(specdec *engine, void *data, size_t room, size_t *bytes);
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
+   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
+   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
-/* Adds what such a file holds to what is remembered, as if its texts had just been closed; of what exceeds
-   config.history the newest is kept. Changes what is guessed, never what is written. Every byte is checked; a file that
-   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+/* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
+   config.history the newest is kept. Changes draft tokens, never the text. Every byte is checked; a file that is
+   refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
    n-grams, or config.history is 0). */
-SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, size_t size);
+SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
-/* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
-   target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
-   hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
-SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
+/* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
+   the target's keys and values, settings and seed. *bytes becomes its size; with NULL as data that is all: some hundred
+   MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and biases,
+   which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
+SPECDEC_DEF specdec_result specdec_save(specdec *sequence, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
-   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
-   Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
-   checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
-   text is a child). */
-SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
+/* Replaces a sequence, and its settings except biases, by the one in such a file. With the same biases the sequence
+   continues bit for bit as if it had never stopped; with rejection rules, in the same distribution. Drafters prefill it
+   when they are asked; EAGLE-3 cannot, and waits for a sequence that is cut or begins anew. Every byte is checked; a
+   file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model or
+   config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   sequence is a child). */
+SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
@@ -726,7 +753,8 @@ typedef enum specdec_stop {
     SPECDEC_STOP_STRING,   /* by a stop string */
     SPECDEC_STOP_LIMIT,    /* max_tokens */
     SPECDEC_STOP_CONTEXT,  /* the context is full */
-    SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CANCELLED, /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CONSTRAINT /* the constraint is complete, and nothing more can follow */
 } specdec_stop;
 
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
@@ -736,8 +764,8 @@ SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 /* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
    seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
    as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
-   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
-   changed then. */
+   specdec_stopped and specdec_join_forks say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing
+   is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
@@ -752,8 +780,8 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
-   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
-   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The text stays
+   as it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
    unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
    specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
@@ -807,7 +835,7 @@ typedef struct specdec_tree_count {
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
-    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
     int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
@@ -828,12 +856,12 @@ SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 typedef struct specdec_info {
     const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
     int threads, context, vocabulary, layers, embedding;
-    int texts, open_texts;                       /* places for texts, and how many are taken */
+    int sequences, open_sequences;               /* slots for sequences, and how many are open */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
-    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
-    int32_t fork_token, child_token;             /* by which texts fork; -1: none */
+    int cache_prefixes;                          /* of those that are free, with prefixes of closed sequences */
+    int32_t fork_token, child_token;             /* by which sequences fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
-    size_t state_bytes;                          /* of recurrent layers: of a text; the cache holds several */
+    size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
@@ -1077,7 +1105,6 @@ SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree 
    that, and serves any number of texts and threads; it holds no pointers, so its specdec_constraint_bytes may be copied
    (8-byte aligned). Each text has a state of its own, which may be copied. Whatever is allowed can be brought to an
    end: there are no dead ends. A text nests at most 48 deep. */
-typedef struct specdec_constraint specdec_constraint;
 typedef struct specdec_constraint_state specdec_constraint_state;
 typedef struct specdec_token_trie specdec_token_trie;
 
@@ -1610,13 +1637,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #endif
 
 /* Whether there is more to draft with than a model. */
-#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS)
+#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
 /* Whether an engine may have several texts. */
-#ifdef SPECDEC_NO_STREAMS
-#define SPECDEC__STREAMS 0
+#ifdef SPECDEC_NO_SEQUENCES
+#define SPECDEC__SEQUENCES 0
 #else
-#define SPECDEC__STREAMS 1
+#define SPECDEC__SEQUENCES 1
 #endif
 
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
@@ -30757,6 +30784,49 @@ static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c,
     return 1;
 }
 
+/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
+static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *constraint,
+                                                  const specdec_constraint_state *state, uint32_t mask[8])
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+
+    specdec__machine_begin(&m, constraint, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.items = items;
+    memset(mask, 0, 8 * sizeof *mask);
+    specdec__machine_next(&m, state->thread, state->threads, mask);
+}
+
+/* The one byte that may follow; -1: none may; 256: several may. */
+static int specdec__mask_only(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    uint32_t mask[8], i;
+    int found = -1;
+
+    specdec__mask_first(c, state, mask);
+    for (i = 0; i < 256; i++) {
+        const unsigned char byte = (unsigned char)i;
+
+        if (!(mask[i >> 5] >> (i & 31) & 1) || !specdec__vertex_allows(c, state, &byte, 1))
+            continue;
+        if (found >= 0)
+            return 256;
+        found = (int)i;
+    }
+    return found;
+}
+
+/* The byte that must follow, as the text is not whole and no other one may; -1: there is none. */
+static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    const int byte = specdec__mask_only(c, state);
+
+    return byte < 0 || byte > 255 || specdec__vertex_complete(c, state) ? -1 : byte;
+}
+
 /* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
 static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
@@ -39045,6 +39115,13 @@ SPECDEC__INLINE int specdec__sample_alters(const specdec_sampling *sampling)
     return sampling->bias_count > 0 || specdec__sample_penalises(sampling);
 }
 
+/* Is anything cut off before a token is drawn? A constraint then comes first. */
+SPECDEC__INLINE int specdec__sample_filters(const specdec_sampling *sampling)
+{
+    return sampling->temperature > 0.0f && (sampling->top_k > 0 || (sampling->top_p > 0.0f && sampling->top_p < 1.0f) ||
+                                            sampling->min_p > 0.0f);
+}
+
 SPECDEC__FOR_SIZE
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
 {
@@ -41555,7 +41632,7 @@ typedef struct specdec__retrieved {
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *texts;  /* (texts) */
+    specdec__retrieved *sequences;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
     int recent, most;           /* tokens behind them: so many at first, and at most */
     float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
@@ -41583,8 +41660,8 @@ static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
 /* The small cache holds nothing of a text any more. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
-    specdec__view_truncate(&r->texts[at].view, &r->context.kv, 0);
-    r->texts[at].from = 0;
+    specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
+    r->sequences[at].from = 0;
 }
 
 /* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
@@ -41780,9 +41857,9 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
-    r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
     for (i = 0; i < room.views; i++)
-        specdec__context_view(&r->context, r->texts ? &r->texts[i].view : &view, &room, 0, arena);
+        specdec__context_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].tiles)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
@@ -41808,7 +41885,7 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
    chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
-    specdec__retrieved *t = &r->texts[at];
+    specdec__retrieved *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
@@ -41859,6 +41936,439 @@ static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: states behind its tokens and
+ *     behind draft tokens, masks, tokens that are forced.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__FORCED_BYTES 64 /* that are tokenised together, at most */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
+#define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
+
+struct specdec__constrained;
+
+/* What all sequences of an engine use in turn. */
+typedef struct specdec__masker {
+    const specdec__vocab *vocab;
+    int vocab_size;            /* of rows of logits */
+    const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
+    unsigned char *trie_memory;
+    size_t trie_bytes;
+    uint32_t *mask;            /* (vocab_size bits) */
+    float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
+    specdec__mask_walk *walk;
+    void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
+    size_t scratch_bytes;
+    const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
+    int base, path_count;
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS): behind each */
+} specdec__masker;
+
+/* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
+   spares reading them again. */
+typedef struct specdec__constrained {
+    specdec__masker *masker;   /* NULL: the engine has no room for constraints */
+    const specdec_constraint *constraint; /* or NULL */
+    uint64_t hash;             /* of that */
+    specdec_allow allow;       /* or NULL */
+    void *allow_data;
+    const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
+    int end_count;
+    int from;                  /* the token at which the constraint begins */
+    int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
+    int length;                /* state[0] is behind so many tokens, */
+    int32_t last;              /* of which this is the last; -1: there is none */
+    specdec_constraint_state *state; /* (2) */
+} specdec__constrained;
+
+/* Is anything forbidden in this sequence? */
+SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
+{
+    return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+/* Takes what an engine needs for constraints. m is NULL where the arena only counts. */
+static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
+                                    specdec__arena *arena)
+{
+    specdec__arena counter = {NULL, 0, 0};
+    specdec__masker made;
+    specdec_token_trie trie;
+    size_t bytes = 0, at = 0;
+    uint32_t id;
+
+    memset(&made, 0, sizeof made);
+    made.vocab = vocab;
+    made.vocab_size = vocab_size;
+    SPECDEC__TAKE(&counter, specdec_token_trie, 1);
+    for (id = 0; id < vocab->count; id++)
+        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+    specdec__trie_layout(&trie, &counter, bytes, vocab->count);
+    made.trie_bytes = counter.used;
+    made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
+    made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
+    made.row = SPECDEC__TAKE(arena, float, vocab_size);
+    made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS);
+    made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
+    made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
+    if (m)
+        *m = made;
+}
+
+/* Makes the vocabulary's trie, unless it is there. */
+static void specdec__masker_begin(specdec__masker *m)
+{
+    specdec__arena arena;
+    specdec_token_trie *trie;
+
+    if (m->trie)
+        return;
+    arena.base = m->trie_memory;
+    arena.size = m->trie_bytes;
+    arena.used = 0;
+    trie = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
+    specdec__trie_make(trie, m->vocab, &arena);
+    m->trie = trie;
+}
+
+/* --- states ------------------------------------------------------------------------------------------------------- */
+
+/* Does a token end the answer? */
+static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < c->end_count; i++)
+        if (c->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(c->masker->vocab, token);
+}
+
+/* Whether the space before the plain token behind this one (-1: none) is not part of the text: SPM puts one before
+   texts. */
+static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
+{
+    const specdec__vocab *v = c->masker->vocab;
+
+    return !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix &&
+           (previous < 0 || (uint32_t)previous >= v->count ||
+            specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
+}
+
+/* The bytes that a token adds to the text behind `previous`; none: it is no text. */
+static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
+{
+    const specdec_token_trie *trie = c->masker->trie;
+    specdec__bytes bytes = {NULL, 0};
+
+    if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
+        return bytes;
+    bytes.data = trie->text + trie->at[token];
+    bytes.size = trie->at[token + 1] - trie->at[token];
+    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
+        const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
+
+        if (!specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
+            bytes.data++;
+            bytes.size--;
+        }
+    }
+    return bytes;
+}
+
+/* The state behind one more token; nothing may follow one that was not allowed. */
+static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
+                                         int32_t previous, int32_t token)
+{
+    const specdec__bytes bytes = specdec__constrained_bytes(c, previous, token);
+    size_t i;
+
+    if (specdec__constrained_is_end(c, token))
+        return;
+    for (i = 0; i < bytes.size; i++)
+        if (!specdec__vertex_advance(c->constraint, state, bytes.data[i]))
+            break;
+    if (i < bytes.size || !bytes.size)
+        state->threads = 0;
+}
+
+/* The token before number `at` of a text; -1: there is none. */
+SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
+
+/* The constraint begins behind the first `from` tokens. */
+static void specdec__constrained_begin(specdec__constrained *c, int from)
+{
+    c->from = from;
+    c->anchored = 0;
+    c->length = -1;
+    if (c->masker && c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* What was known behind more than the first count tokens is forgotten. */
+static void specdec__constrained_forget(specdec__constrained *c, int count)
+{
+    if (c->length > count)
+        c->length = -1;
+    if (c->masker && c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* state[0] becomes that behind the first count tokens of the sequence's own text. */
+static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
+{
+    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+        return;
+    if (c->length < c->from || c->length > count ||
+        (c->length > c->from && c->last != specdec__constrained_before(text, c->length))) {
+        if (c->anchored)
+            c->state[0] = c->state[1];
+        else
+            specdec__vertex_begin(c->constraint, &c->state[0]);
+        c->length = c->from;
+    }
+    for (; c->length < count; c->length++)
+        specdec__constrained_advance(c, &c->state[0], specdec__constrained_before(text, c->length), text[c->length]);
+    c->last = specdec__constrained_before(text, c->length);
+    if (c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* The state behind the first count tokens of a text, of which those that are not committed are draft tokens. */
+static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
+                                                                  int count)
+{
+    specdec__masker *m = c->masker;
+    int i = 0, at;
+
+    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
+        specdec__constrained_commit(c, text, count);
+    if (count == c->length)
+        return &c->state[0];
+    if (m->owner != c || m->base != c->length) {
+        m->owner = c;
+        m->base = c->length;
+        m->path_count = 0;
+    }
+    while (i < m->path_count && c->length + i < count && m->path[i] == text[c->length + i])
+        i++;
+    for (at = c->length + i; at < count; at++, i++) {
+        m->states[i] = i ? m->states[i - 1] : c->state[0];
+        specdec__constrained_advance(c, &m->states[i], specdec__constrained_before(text, at), text[at]);
+        m->path[i] = text[at];
+        m->path_count = i + 1;
+    }
+    return &m->states[count - c->length - 1];
+}
+
+/* Whether the text of the first count tokens is whole, and nothing can be added to it. */
+static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
+{
+    const specdec_constraint_state *state;
+
+    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+        return 0;
+    state = specdec__constrained_state(c, text, count);
+    return specdec__vertex_complete(c->constraint, state) && specdec__mask_only(c->constraint, state) < 0;
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------------- */
+
+/* Whether a token longer than the first `size` bytes may begin with these, which must follow; behind: the state behind
+   them. It may be taken for granted where only its first byte behind them may follow. */
+static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
+                                       const specdec_constraint_state *behind)
+{
+    const specdec__trie_tree *tree = &c->masker->trie->all;
+    uint32_t next[8], i = 1, end = tree->count;
+    size_t depth = 0;
+
+    while (i < end && depth < size) {
+        if ((tree->nodes[i].next_byte & 255) != bytes[depth]) {
+            i = tree->nodes[i].next_byte >> 8;
+            continue;
+        }
+        end = tree->nodes[i++].next_byte >> 8;
+        depth++;
+    }
+    if (depth < size || i >= end)
+        return 0;
+    specdec__mask_first(c->constraint, behind, next);
+    for (; i < end; i = tree->nodes[i].next_byte >> 8) {
+        const uint32_t byte = tree->nodes[i].next_byte & 255;
+
+        if (next[byte >> 5] >> (byte & 31) & 1)
+            return 1;
+    }
+    return 0;
+}
+
+/* The token that must follow: where the constraint leaves one continuation, the first token of that as the model's
+   tokenizer has it, unless a token that goes beyond it may come. -1: there is none. */
+static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
+{
+    const int32_t previous = specdec__constrained_before(text, count);
+    int32_t tokens[4 * SPECDEC__FORCED_BYTES + 5];
+    unsigned char bytes[SPECDEC__FORCED_BYTES];
+    specdec_constraint_state state;
+    specdec__bytes first;
+    size_t size = 0, n;
+    int byte;
+
+    if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
+        return -1;
+    byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
+    if (byte < 0)
+        return -1;
+    for (state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+         byte = specdec__mask_forced(c->constraint, &state)) {
+        specdec__vertex_advance(c->constraint, &state, (unsigned char)byte);
+        bytes[size++] = (unsigned char)byte;
+    }
+    if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
+                          specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
+                          SPECDEC__COUNT(tokens), &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
+        return -1;
+    first = specdec__constrained_bytes(c, previous, tokens[0]);
+    if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
+        tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
+        (first.size == size && specdec__constrained_longer(c, bytes, size, &state)))
+        return -1;
+    return tokens[0];
+}
+
+/* May a token follow in this state, by the constraint alone? */
+static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
+                                      int32_t previous, int32_t token)
+{
+    specdec__bytes bytes;
+
+    if (specdec__constrained_is_end(c, token))
+        return specdec__vertex_complete(c->constraint, state);
+    bytes = specdec__constrained_bytes(c, previous, token);
+    return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
+}
+
+/* The mask by the constraint. */
+static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
+{
+    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    const int32_t previous = specdec__constrained_before(text, count);
+    specdec__masker *m = c->masker;
+    uint32_t i;
+
+    specdec__mask_make(c->constraint, state, m->trie, m->mask, m->walk);
+    for (i = 0; (int)i < c->end_count; i++)
+        if (c->ends[i] >= 0 && (uint32_t)c->ends[i] < m->vocab->count) {
+            m->mask[c->ends[i] / 32] &= ~(1u << c->ends[i] % 32);
+            if (specdec__vertex_complete(c->constraint, state))
+                m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
+        }
+    for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
+        if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
+            m->mask[i / 32] &= ~(1u << i % 32);
+            if (specdec__constrained_takes(c, state, previous, (int32_t)i))
+                m->mask[i / 32] |= 1u << i % 32;
+        }
+}
+
+/* Is a token in the mask? */
+SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
+{
+    return m->mask[token / 32] >> token % 32 & 1;
+}
+
+/* Which tokens may follow: m->mask. Where the vocabulary has none, those that end a text. Returns the lowest. */
+static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
+{
+    specdec__masker *m = c->masker;
+    const int words = (specdec__max_int(m->vocab_size, (int)m->vocab->count) + 31) / 32;
+    const int tokens = specdec__min_int(m->vocab_size, (int)m->vocab->count);
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+    int i;
+
+    memset(m->mask, c->constraint ? 0 : 255, (size_t)words * sizeof *m->mask);
+    if (forced >= 0)
+        m->mask[forced / 32] |= 1u << forced % 32;
+    else if (c->constraint)
+        specdec__constrained_fill(c, text, count);
+    if (c->allow)
+        c->allow(c->allow_data, text, count, m->mask);
+    for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
+        m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
+    for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
+        if (specdec__masker_has(m, i))
+            return i;
+    for (i = 0; i < m->vocab->end_count; i++)
+        if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
+            m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
+    for (i = 0; i < tokens; i++)
+        if (specdec__masker_has(m, i))
+            return i;
+    m->mask[0] |= 1;
+    return 0;
+}
+
+/* A row of logits (vocab) of which only tokens that may follow are left. *lowest becomes the first of these. */
+static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
+                                             const int32_t *text, int count, int32_t *lowest)
+{
+    specdec__masker *m = c->masker;
+    const float none = specdec__float_from_bits(0xff800000u);
+    int i, k, some = 0;
+
+    *lowest = specdec__constrained_mask(c, text, count);
+    for (i = 0; i < vocab; i += 32) {
+        const uint32_t bits = m->mask[i / 32];
+        const int end = specdec__min_int(32, vocab - i);
+
+        for (k = 0; k < end; k++) {
+            m->row[i + k] = bits >> k & 1 ? logits[i + k] : none;
+            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST;
+        }
+    }
+    for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
+        if (specdec__masker_has(m, i))
+            m->row[i] = 0;
+    return m->row;
+}
+
+/* May a token follow the first count tokens of a text? */
+static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
+{
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+
+    if (forced >= 0)
+        return token == forced;
+    if (!c->allow)
+        return specdec__constrained_takes(c, specdec__constrained_state(c, text, count),
+                                          specdec__constrained_before(text, count), token);
+    specdec__constrained_mask(c, text, count);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
+}
+
+/* Keeps those of found candidates that may follow, at most k. Returns how many. */
+static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
+                                     specdec_candidate *candidates)
+{
+    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    int i, kept = 0;
+
+    for (i = 0; i < found && kept < k; i++)
+        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
+            specdec__constrained_takes(c, state, specdec__constrained_before(text, count), candidates[i].token))
+            candidates[kept++] = candidates[i];
+    return kept;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
  *     several propose is merged into one tree.
  * ================================================================================================================== */
@@ -41880,6 +42390,7 @@ typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
+    specdec__constrained *constrained; /* what may follow; NULL: anything */
 } specdec__chooser;
 
 /* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
@@ -41888,6 +42399,7 @@ typedef struct specdec__proposal {
     int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
     int count;            /* the root is text[count - 1] */
     const specdec_sampling *sampling; /* of the text */
+    specdec__constrained *constrained; /* the same; NULL: anything may follow */
     const specdec__view *view;        /* of the text, in the target's cache; NULL while the engine is made */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
@@ -42035,6 +42547,7 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->text = text;
     p->count = count;
     p->sampling = sampling;
+    p->constrained = NULL;
     p->rule = rule;
     p->kept[0] = 0;
     p->kept_count = 1;
@@ -42185,20 +42698,78 @@ typedef struct specdec__levels {
                           int from, int count, specdec_error *error);
 } specdec__levels;
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
-   first is what plain decoding writes. */
-static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
-                           int recent_count,
-                           int k, specdec_candidate *best)
+/* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
+static specdec_result specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
+                                           int vocab, const int32_t *text, int count)
+{
+    const int limited = specdec__constrained_is(chooser->constrained);
+    specdec_result result;
+    int32_t lowest = 0;
+
+    if (limited)
+        logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
+    result = specdec__row_init(row, chooser->kernels, chooser->sampling, chooser->items, logits, vocab, text, count);
+    if (limited && !result && !(row->temperature > 0) && row->candidates.count == 1 &&
+        !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
+        row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
+    return result;
+}
+
+/* The k best tokens at a position by logits (vocab), best first. */
+static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
+                               int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
     if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
-    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
+    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, text, count))
         return 0;
-    return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);
+    return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
+}
+
+/* The same, of those that may follow: where all tokens are candidates, the best ones are asked about one by one; else,
+   or where too few of these may follow, the mask comes first, as filters choose among what it leaves. */
+static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
+                                   const int32_t *text, int count, int k, specdec_candidate *best)
+{
+    specdec__constrained *c = chooser->constrained;
+    const specdec_sampling *s = chooser->sampling;
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_ASKED;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_ASKED];
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+    specdec__row row;
+    int found, i;
+
+    if (forced >= 0 && forced < vocab) {
+        best[0].token = forced;
+        best[0].logit = 0;
+        return 1;
+    }
+    if (!c->allow && !specdec__sample_filters(s)) {
+        found = specdec__choose_any(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__constrained_keep(c, text, count, found, k, candidates);
+        memcpy(best, candidates, (size_t)found * sizeof *best);
+        if (found == k)
+            return found;
+    }
+    if (specdec__chooser_row(chooser, &row, logits, vocab, text, count))
+        return 0;
+    found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
+    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
+        continue;
+    return specdec__min_int(found, i);
+}
+
+/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
+   first is what plain decoding writes. */
+static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
+                           int recent_count, int k, specdec_candidate *best)
+{
+    return specdec__constrained_is(chooser->constrained)
+               ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
@@ -42249,7 +42820,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     specdec__row row;
     int i, found, drawn = 0;
 
-    if (specdec__row_init(&row, m->chooser.kernels, s, m->chooser.items, logits, m->vocab, p->text, length))
+    if (specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length))
         return 0;
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA) {
@@ -42269,7 +42840,10 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
                                     int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
+    int32_t lowest;
 
+    if (specdec__constrained_is(p->constrained))
+        logits = specdec__constrained_row(p->constrained, logits, m->vocab, p->text, length, &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
         return 0;
@@ -42357,6 +42931,7 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
 
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
+    m->chooser.constrained = p->constrained;
     return m->begin(d, p, error);
 }
 
@@ -42719,7 +43294,7 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 }
 
 /* What a text that begins like another one takes over of it; nothing where there is one text. */
-#define SPECDEC__SHARES(function) (SPECDEC__STREAMS ? (function) : NULL)
+#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
@@ -42901,7 +43476,7 @@ typedef struct specdec__draft_pairs {
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *texts; /* (texts, then kept sequences) */
+    specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     specdec__context context;
 } specdec__draft_layer;
@@ -42926,7 +43501,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int row, in
 static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                 int wanted, specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->texts[at];
+    specdec__draft_pairs *t = &m->sequences[at];
     specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
 
     rows.reads = t->states;
@@ -42938,7 +43513,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
 static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__view *view = &m->texts[p->at].view;
+    specdec__view *view = &m->sequences[p->at].view;
     const int root = specdec__max_int(p->count - 2, 0);
     specdec_result result;
 
@@ -42963,7 +43538,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     for (i = 0; i < count; i++)
         memcpy(c->x + (size_t)i * (size_t)c->e, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *c->x);
-    batch = specdec__forward_alone(c, &m->texts[p->at].view, from, from + count);
+    batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
     result = specdec__forward(c, &batch, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1 + from, count);
@@ -42974,7 +43549,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
 static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[at];
+    specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
     specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1, 0));
@@ -42988,8 +43563,8 @@ static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int
 static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[at];
-    specdec__draft_pairs *other = &m->texts[of];
+    specdec__draft_pairs *t = &m->sequences[at];
+    specdec__draft_pairs *other = &m->sequences[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
@@ -43015,14 +43590,14 @@ static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
 
     return count >= 2 && t->from <= count - 2 && t->from + t->count >= count - 1;
 }
 
 static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
 
     return t->from + t->count;
 }
@@ -43032,7 +43607,7 @@ static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
                                                   specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->texts[heard->at];
+    specdec__draft_pairs *t = &m->sequences[heard->at];
     const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
     const int end = specdec__min_int(t->from + t->count, heard->count - 1);
     specdec_result result;
@@ -43053,7 +43628,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
                                                   specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[heard->at];
+    specdec__draft_pairs *t = &m->sequences[heard->at];
     const specdec__reads *reads = &d->model->reads;
     const int width = reads->count * reads->width;
     int i;
@@ -43124,13 +43699,13 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
+    m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
-        t = m->texts ? &m->texts[i] : &unused;
+        t = m->sequences ? &m->sequences[i] : &unused;
         specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
         if (i < room.views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
-        else if (m->texts)
+        else if (m->sequences)
             specdec__kv_add_kept(&m->context.kv, &t->view);
     }
     m->levels.logits = m->context.logits;
@@ -43160,15 +43735,42 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* Leaves out of a tree that was proposed what a constraint forbids, and what lies behind that. */
+static void specdec__draft_ngram_obey(specdec__proposal *p)
+{
+    int32_t now[SPECDEC__MAX_TREE];
+    int i, n = 1;
+
+    now[0] = p->depth[0] = 0;
+    for (i = 1; i < p->tree.n; i++) {
+        const int parent = now[p->tree.parents[i]];
+
+        now[i] = -1;
+        if (parent < 0 || !specdec__constrained_allows(p->constrained, p->text, specdec__draft_path(p, parent),
+                                                       p->tokens[i]))
+            continue;
+        specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
+        p->tokens[n] = p->tokens[i];
+        p->probability[n] = p->probability[i];
+        p->depth[n] = p->depth[parent] + 1;
+        now[i] = n++;
+    }
+    p->tree.n = n;
+}
+
 /* The likeliest continuations of the text by what it and the others hold already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec_result result;
 
     specdec__ngram_extend(index, reader, p->text, p->count);
-    return specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
-                                  SPECDEC__NGRAM_LEAST, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
+                                    SPECDEC__NGRAM_LEAST, error);
+    if (!result && specdec__constrained_is(p->constrained))
+        specdec__draft_ngram_obey(p);
+    return result;
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -43240,6 +43842,38 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/draft_forced: forced tokens of a constraint as a drafter.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The tokens behind the text about which the constraint leaves no choice: a chain that is certain. */
+static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    int length = p->count;
+    int32_t token;
+
+    (void)d;
+    (void)error;
+    p->tree.n = 1;
+    while (specdec__constrained_is(p->constrained) && p->tree.n < p->most && p->tree.n < p->levels &&
+           (token = specdec__constrained_forced(p->constrained, p->text, length)) >= 0) {
+        const int node = p->tree.n++;
+
+        specdec__tree_put(&p->tree, node, node - 1, 1);
+        p->tokens[node] = p->text[length++] = token;
+        p->probability[node] = 1;
+    }
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_forced_kind = {
+    0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
  *
  *
@@ -43290,6 +43924,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->most = m->nodes;
     q->stays = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
+    q->constrained = p->constrained;
     if (m->inner.kind->cost)
         specdec__draft_recall_tree(&q->tree, m->nodes);
     specdec_tree_depth(&q->tree, q->depth);
@@ -43301,7 +43936,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
         c->tokens[i] = specdec__max_int(q->tokens[i], 0);
         c->parents[i] = q->tree.parents[i];
     }
-    batch = specdec__forward_alone(c, &m->cache.texts[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_alone(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
     return specdec__forward(c, &batch, error);
 }
 
@@ -43325,7 +43960,7 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
             break;
         node = k;
     }
-    specdec__view_commit(&m->cache.texts[p->at].view, &m->cache.context.kv, path, length);
+    specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
     if (m->inner.kind->commit && q->tree.n > 1)
         m->inner.kind->commit(&m->inner, q, own + 1, length - 1);
 }
@@ -43340,6 +43975,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
+    m->levels.chooser.constrained = p->constrained;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
@@ -43363,7 +43999,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
 static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
-    specdec__retrieved *t = &m->cache.texts[at];
+    specdec__retrieved *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
         specdec__retrieve_forget(&m->cache, at);
@@ -43474,6 +44110,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
+#define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
@@ -43532,6 +44169,7 @@ typedef struct specdec__tune_mean {
 typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
     int ranks;                  /* children of a node, at most, that it may propose */
+    int certain;                /* what it proposes is always accepted */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
@@ -43761,7 +44399,7 @@ static double specdec__tune_path(const specdec__tune_drafter *t, float probabili
 {
     const int bin = specdec__tune_bin(probability);
 
-    return t->came[bin] / t->predicted[bin];
+    return t->certain ? 1 : t->came[bin] / t->predicted[bin];
 }
 
 /* The same for count nodes of the predicted probabilities by a drafter that chose them. */
@@ -44013,7 +44651,7 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
     const double once = specdec__tune_plain(tune);
     double *credit = &tune->drafters[drafter].credit;
 
-    if (*credit >= 0)
+    if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
     *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * once * (rate / plan->plain - 1);
     return 1;
@@ -44022,7 +44660,7 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
 /* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
 static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_NAP;
 }
 
 /* The tree of at most so many levels that pays best with a drafter, and the rate it promises; of one that proposes one
@@ -44105,6 +44743,8 @@ struct specdec {
         int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
     } before;
     int finished;                /* the answer has ended */
+    int closed_at;               /* so many tokens hold an answer that is complete, behind which nothing may follow; 0:
+                                    there is none */
     int cancelled;               /* the last call was */
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
@@ -44133,6 +44773,7 @@ struct specdec {
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
     int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
     int end_count;
+    specdec__constrained constrained; /* what the answer obeys */
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -44150,7 +44791,7 @@ SPECDEC__FOR_SIZE
 /* How many places of forks a text has room for: one each token, before it slides and behind that. */
 static int specdec__stream_places(const specdec_config *c, int room)
 {
-    return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
+    return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
 /* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
@@ -44164,6 +44805,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
     specdec__merged merged;
+    specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
     unsigned char *stop_bytes, *token_text, *piece;
@@ -44182,6 +44824,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
     logprobs = SPECDEC__TAKE(arena, float, noted);
     best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    states = SPECDEC__TAKE(arena, specdec_constraint_state, c->constraints ? 2 : 0);
     if (!t)
         return;
     t->model = model;
@@ -44199,6 +44842,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
+    t->constrained.state = states;
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -44252,6 +44896,60 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
+/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
+                                                       specdec_error *error)
+{
+    if (!settings->constraint && !settings->allow)
+        return SPECDEC_OK;
+    if (!SPECDEC__CONSTRAINTS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
+    if (settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint is no constraint");
+    if (!room)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a constraint, though config.constraints is 0");
+    return SPECDEC_OK;
+}
+
+/* The hash of what an answer is to obey; 0: nothing. */
+SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec_settings *settings)
+{
+    return SPECDEC__CONSTRAINTS && settings->constraint ? settings->constraint->hash | 1 : 0;
+}
+
+/* Is it what answers of a text obey already? */
+static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
+{
+    return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
+           specdec__stream_hash(settings) == t->constrained.hash;
+}
+
+/* What the tokens of a text are limited by; NULL: nothing. */
+static specdec__constrained *specdec__stream_constrained(specdec *t)
+{
+    return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
+}
+
+/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
+static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
+{
+    specdec__constrained *c = &t->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    if (!specdec__stream_obeys(t, settings)) {
+        specdec__constrained_begin(c, t->handed_out);
+        t->closed_at = 0;
+    }
+    c->constraint = settings->constraint;
+    c->hash = specdec__stream_hash(settings);
+    c->allow = settings->allow;
+    c->allow_data = settings->allow_data;
+    c->ends = t->ends;
+    if (c->constraint)
+        specdec__masker_begin(c->masker);
+}
+
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
 static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
@@ -44279,6 +44977,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
 {
     int i;
 
+    specdec__stream_obey(t, settings);
     t->settings = *settings;
     specdec__stream_keep(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
@@ -44286,6 +44985,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
         t->ends[t->end_count++] = settings->end_tokens[i];
     for (i = 0; i < stop->count; i++)
         t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+    t->constrained.end_count = t->end_count;
 }
 
 /* Does this token end an answer? */
@@ -44324,6 +45024,8 @@ static void specdec__stream_answer(specdec *t)
     t->answer_from = t->handed_out;
     t->slid = 0;
     t->finished = 0;
+    t->closed_at = 0;
+    specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
@@ -44340,6 +45042,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
         return SPECDEC_STOP_STRING;
     if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
+    if (t->closed_at && count >= t->closed_at)
+        return SPECDEC_STOP_CONSTRAINT;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
@@ -44628,13 +45332,14 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
+    specdec__masker *masker;     /* NULL: no sequence may have a constraint */
     specdec__chat chat;
     size_t memory_bytes;
     int busy;                    /* a call is under way */
     int ended;                   /* by specdec_deinit */
 
     specdec__room room;
-    specdec *texts;              /* (room.views) */
+    specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
@@ -44773,9 +45478,9 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+    if (!SPECDEC__SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
@@ -44783,9 +45488,10 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->threads = 1;
 #endif
     c->batch = c->batch ? c->batch : 64;
-    c->texts = c->texts ? c->texts : 1;
+    c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
+    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -44892,6 +45598,15 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
+/* What constraints need, if there may be any. */
+static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
+{
+    if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
+        return;
+    e->masker = SPECDEC__TAKE(arena, specdec__masker, 1);
+    specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
+}
+
 /* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
    at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
@@ -44916,14 +45631,15 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
-    e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
+    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, &e->target, &e->config, &e->room, arena);
-        if (!e->texts)
+        specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
+        if (!e->sequences)
             continue;
-        e->texts[i].engine = e;
-        e->texts[i].at = i;
+        e->sequences[i].engine = e;
+        e->sequences[i].constrained.masker = e->masker;
+        e->sequences[i].at = i;
     }
 }
 
@@ -44949,8 +45665,8 @@ static void specdec__engine_show(specdec__engine *e)
     int i, k;
 
     for (i = 0; i < e->drafter_count; i++)
-        for (k = 0; e->texts && e->drafters[i].proposals && k < e->room.views; k++)
-            e->drafters[i].proposals[k].view = &e->texts[k].view;
+        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.views; k++)
+            e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
@@ -45014,8 +45730,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune)
+    if (e->tune) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+    }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (d->taps.count)
         e->target.taps[1] = d->taps;
@@ -45046,8 +45764,8 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
         if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
-            break; /* rules of rejection want the children of a node from one distribution */
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
+            continue; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
@@ -45060,9 +45778,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
    cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
 static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
 {
-    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
-    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->keys <= room->length)
         return 0;
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
@@ -45074,12 +45792,12 @@ static void specdec__engine_room(specdec__engine *e)
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
 
-    room->views = c->texts;
+    room->views = c->sequences;
     room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                  specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+                                  specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
     room->tree = c->tree_size;
@@ -45131,6 +45849,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     e->chooser.kernels = e->kernels;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
+    specdec__engine_masker(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);
@@ -45295,6 +46014,8 @@ static void specdec__engine_forget(specdec *t, int count)
     int i;
 
     specdec__ahead_forget(t, count);
+    specdec__constrained_forget(&t->constrained, count);
+    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -45312,8 +46033,8 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
-    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
-    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.view = at < e->room.views ? &e->sequences[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->sequences[at].tokens : e->kept[at - e->room.views].tokens;
     keys.at = at;
     return keys;
 }
@@ -45460,7 +46181,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
-    while (SPECDEC__STREAMS && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+    while (SPECDEC__SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
         behind++;
     return behind;
 }
@@ -45472,8 +46193,8 @@ static void specdec__engine_disown(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        specdec *x = &e->texts[i];
+    for (i = 0; SPECDEC__SEQUENCES && i < e->room.views; i++) {
+        specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_disown(x, 0);
@@ -45507,7 +46228,7 @@ static int specdec__engine_is_parent(const specdec *t)
     int i, found = 0;
 
     for (i = 0; i < t->engine->room.views; i++)
-        found |= t->engine->texts[i].open && t->engine->texts[i].parent == t;
+        found |= t->engine->sequences[i].open && t->engine->sequences[i].parent == t;
     return found;
 }
 
@@ -45518,13 +46239,27 @@ static specdec *specdec__engine_add_text(specdec *t)
     int i;
 
     for (i = 0; i < e->room.views; i++)
-        if (!e->texts[i].open) {
-            specdec__engine_open(&e->texts[i]);
-            return &e->texts[i];
+        if (!e->sequences[i].open) {
+            specdec__engine_open(&e->sequences[i]);
+            return &e->sequences[i];
         }
-    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for another text: all of the %d are open (config.texts)",
+    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
                   e->room.views);
     return NULL;
+}
+
+/* A copy of a text stands in its constraint where that stands. */
+static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
+{
+    const specdec__constrained *c = &of->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.anchored = c->anchored;
+    t->constrained.length = c->length;
+    t->constrained.last = c->last;
+    memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
 /* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
@@ -45544,6 +46279,8 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -45599,7 +46336,7 @@ SPECDEC__FOR_SIZE
 /* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
 static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
 {
-    specdec *t = &e->texts[0];
+    specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
     specdec__proposal *p;
     specdec_result result;
@@ -45740,7 +46477,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
     const int named = fork && *fork;
 
     e->fork_token = e->child_token = -1;
-    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
+    if (!SPECDEC__SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
         return SPECDEC_OK;
     e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
     e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
@@ -45789,7 +46526,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
-    specdec__engine_open(&e->texts[0]);
+    specdec__engine_open(&e->sequences[0]);
     specdec__engine_tell(e);
     specdec__engine_tell_chat(e);
     if (SPECDEC__PIPE && e->remote)
@@ -45910,7 +46647,7 @@ static void specdec__engine_adopt(specdec *t)
     const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
     int length, kept_length, open, kept;
 
-    if (!SPECDEC__STREAMS)
+    if (!SPECDEC__SEQUENCES)
         return;
     open = specdec__engine_longest(t, 0, views, least, &length);
     kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
@@ -45921,7 +46658,7 @@ static void specdec__engine_adopt(specdec *t)
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
     } else if (kept >= 0) {
         specdec__engine_share(t, kept, kept_length);
-        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
+        t->stats.cached_tokens += specdec__max_int(t->view.length - before, 0);
     }
 }
 
@@ -46017,12 +46754,33 @@ static void specdec__engine_stow(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
+/* Notes where a text stands in its constraint: what has slid out of it still counts. */
+static void specdec__engine_anchor(specdec *t)
+{
+    specdec__constrained *c = &t->constrained;
+
+    if (!specdec__constrained_is(c) || !c->constraint)
+        return;
+    specdec__constrained_commit(c, t->tokens, t->count);
+    c->state[1] = c->state[0];
+}
+
+/* A text that has slid, or slid back, goes on from there. */
+static void specdec__engine_resume(specdec *t)
+{
+    if (!specdec__constrained_is(&t->constrained))
+        return;
+    specdec__constrained_begin(&t->constrained, t->count);
+    t->constrained.anchored = 1;
+}
+
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
    these tokens. */
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
+    specdec__engine_anchor(t);
     specdec__engine_forget(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
@@ -46031,6 +46789,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     specdec__stream_turn(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
+    specdec__engine_resume(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
@@ -46060,6 +46819,7 @@ static void specdec__engine_unslide(specdec *t)
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_stow(t, 1);
+    specdec__engine_resume(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }
@@ -46109,7 +46869,7 @@ static int specdec__engine_make_ready(specdec *t)
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     return !t->failed;
 }
@@ -46130,7 +46890,7 @@ static void specdec__engine_gather(specdec__engine *e, specdec *t)
     e->member_count = e->roots = e->reading = 0;
     e->turn = views > 1 ? (first + 1) % views : 0;
     for (i = t ? -1 : 0; i < views; i++) {
-        specdec *x = i < 0 ? t : &e->texts[(first + i) % views];
+        specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
         if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
             continue;
@@ -46154,10 +46914,10 @@ static void specdec__engine_slice(specdec__engine *e, specdec__tune_slice *slice
     slice->row = 1;
     slice->key = 0;
     slice->root = 0;
-    slice->left = slice->most = !e->roots ? e->config.batch : e->config.slice;
+    slice->left = slice->most = !e->roots ? e->config.batch : e->config.prefill_chunk;
     e->tune->load.rows = e->tune->load.keys = 0;
     e->spare = -1;
-    if (e->roots && !e->config.slice) {
+    if (e->roots && !e->config.prefill_chunk) {
         slice->most = 0; /* the first step of those who write shows what it takes without prompts */
         if (e->tune->load.nodes)
             specdec__tune_cut(e->tune, e->roots, slice);
@@ -46672,7 +47432,8 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
 static int specdec__ahead_applies(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->writes && !e->members[0]->lead &&
-           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED;
+           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
+           !specdec__constrained_is(&e->members[0]->constrained);
 }
 
 /* Whether it is the engine's choice, in this step, if somebody drafts meanwhile. */
@@ -46857,9 +47618,12 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
     specdec_result result = SPECDEC_OK;
     int i;
 
-    for (i = 0; i < e->drafter_count; i++)
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                              specdec__engine_rule(e, t));
+        e->drafters[i].proposals[t->at].constrained = specdec__stream_constrained(t);
+    }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
@@ -46991,7 +47755,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if ((SPECDEC__STREAMS || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
+    if ((SPECDEC__SEQUENCES || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
         !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
@@ -47102,28 +47866,31 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p;
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const int candidate = count ? specdec__draft_candidate(p, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
+                                         specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, e->kernels, &t->settings.sampling, e->chooser.items, logits, vocab, t->tokens, t->count);
+    e->chooser.sampling = &t->settings.sampling;
+    e->chooser.constrained = specdec__stream_constrained(t);
+    specdec__chooser_row(&e->chooser, &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
     choice.draft = NULL;
-    if (count && e->rule != SPECDEC_RULE_TOP_K) {
-        p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
-        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
-    }
+    if (drawn && e->rule != SPECDEC_RULE_TOP_K)
+        choice.draft = p->distributions + (size_t)candidate * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
 /* Notes what the row that the next token comes from says about it. */
@@ -47159,6 +47926,11 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     if (t->logprobs)
         specdec__engine_record(t, logits, token);
     t->tokens[t->count++] = token;
+    if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
+        return;
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 /* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
@@ -47166,7 +47938,7 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
 
-    return SPECDEC__STREAMS && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+    return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
 /* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
@@ -47176,7 +47948,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
     const specdec__engine *e = t->engine;
     const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     own[0] = logits[e->child_token];
     own[1] = logits[e->fork_token];
@@ -47189,7 +47961,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
 /* Puts that back: log-probabilities are those of the model. */
 static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
 {
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     logits[e->child_token] = own[0];
     logits[e->fork_token] = own[1];
@@ -47227,6 +47999,7 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
 
     best.token = 0;
     e->chooser.sampling = &t->settings.sampling;
+    e->chooser.constrained = specdec__stream_constrained(t);
     specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
@@ -47240,7 +48013,7 @@ static int specdec__engine_stops(specdec *t)
 
     if (why == SPECDEC_STOP_NONE)
         return specdec__engine_forks(t);
-    return why == SPECDEC_STOP_END || e->fork_token >= 0 || e->config.hooks.fork;
+    return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
 /* Whether bounds of logits will do for a step: see >>speculation/settle. */
@@ -47255,7 +48028,7 @@ static int specdec__engine_screens(const specdec__engine *e)
         const specdec *t = e->members[i];
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            !specdec__settle_wants(&t->settings.sampling))
+            specdec__constrained_is(&t->constrained) || !specdec__settle_wants(&t->settings.sampling))
             return 0;
     }
     return 1;
@@ -47432,7 +48205,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__STREAMS && e->room.views > 1)
+        if (SPECDEC__SEQUENCES && e->room.views > 1)
             specdec__tune_breathe(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -47476,7 +48249,7 @@ static void specdec__engine_wrote(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_answered(t, now);
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
@@ -47567,7 +48340,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__STREAMS && t->forced_count)
+    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -50198,7 +50971,7 @@ typedef struct specdec__guesser_text {
 
 /* What a rank has that only drafts. */
 typedef struct specdec__guesser {
-    specdec__guesser_text *texts; /* (texts) */
+    specdec__guesser_text *sequences; /* (texts) */
     uint32_t number;         /* of the next guess */
     specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
     int runs;                /* that were made for it since its turn came */
@@ -50222,7 +50995,7 @@ static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
     }
     if (!guesser)
         return;
-    guesser->texts = texts;
+    guesser->sequences = texts;
     guesser->number = 1;
     e->link->guesser = guesser;
 }
@@ -50242,7 +51015,7 @@ static void specdec__guesser_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->stays = p->count = 0;
     t->count = count;
-    t->engine->link->guesser->texts[t->at].full = 0;
+    t->engine->link->guesser->sequences[t->at].full = 0;
 }
 
 /* Guesses begin behind the text, or go on where some stayed. */
@@ -50253,7 +51026,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->guesser->texts[t->at].fresh = !p->stays;
+    e->link->guesser->sequences[t->at].fresh = !p->stays;
     p->grows = 1;
 }
 
@@ -50262,7 +51035,7 @@ static void specdec__guesser_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    uint32_t *numbers = e->link->guesser->texts[t->at].numbers;
+    uint32_t *numbers = e->link->guesser->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -50330,7 +51103,7 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
 static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->texts[specdec__wire_int(in, 0, t->engine->room.views - 1)];
+    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
     const int count = specdec__wire_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
@@ -50364,10 +51137,10 @@ static void specdec__guesser_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->link->guesser->texts[view].epoch != epoch)
-            specdec__guesser_cut(&e->texts[view], e->texts[view].count);
-        e->link->guesser->texts[view].epoch = epoch;
-        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->texts[view], &in);
+        if (e->link->guesser->sequences[view].epoch != epoch)
+            specdec__guesser_cut(&e->sequences[view], e->sequences[view].count);
+        e->link->guesser->sequences[view].epoch = epoch;
+        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
         link->ended |= sane;
@@ -50401,7 +51174,7 @@ static void specdec__guesser_send(specdec *t, int count, int from)
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__guesser_proposal(t);
     specdec__guesser *g = e->link->guesser;
-    specdec__guesser_text *own = &g->texts[t->at];
+    specdec__guesser_text *own = &g->sequences[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
 
@@ -50436,7 +51209,7 @@ static int specdec__guesser_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->link->guesser->texts[t->at];
+    specdec__guesser_text *own = &e->link->guesser->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -50473,10 +51246,10 @@ static specdec *specdec__guesser_next(const specdec__engine *e)
     int i;
 
     for (i = 0; i < e->room.views; i++) {
-        specdec *t = &e->texts[(first + i) % e->room.views];
+        specdec *t = &e->sequences[(first + i) % e->room.views];
 
         if (t != g->text && t->count && specdec__guesser_proposal(t)->count != t->count &&
-            g->texts[t->at].full != t->count)
+            g->sequences[t->at].full != t->count)
             return t;
     }
     return NULL;
@@ -50563,8 +51336,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.views; i++) {
-        link->views[i] = &e->texts[i].view;
-        link->cancels[i] = &e->texts[i].cancel;
+        link->views[i] = &e->sequences[i].view;
+        link->cancels[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;
@@ -50716,6 +51489,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     specdec__stop_scan stop;
     specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
+    result = result ? result : specdec__stream_check_constraint(&c->settings, 1, error);
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
@@ -50844,7 +51618,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
         specdec__engine_close(e);
         return result;
     }
-    *engine = &e->texts[0];
+    *engine = &e->sequences[0];
     return SPECDEC_OK;
 }
 
@@ -50864,9 +51638,9 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
-    if (!SPECDEC__STREAMS)
+    if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
@@ -50877,7 +51651,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
@@ -50888,10 +51662,10 @@ specdec *specdec_child(specdec *t, int i)
     specdec *found = NULL;
     int at = t ? t->answer_from : 0, k;
 
-    for (; SPECDEC__STREAMS && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+    for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
         for (k = 0; k < t->engine->room.views; k++) {
-            specdec *x = &t->engine->texts[k];
+            specdec *x = &t->engine->sequences[k];
 
             if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
                 found = x;
@@ -51046,9 +51820,11 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
@@ -51509,15 +52285,15 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->texts = t->engine->room.views;
-    for (i = 0; i < info->texts; i++)
-        info->open_texts += t->engine->texts[i].open;
+    info->sequences = t->engine->room.views;
+    for (i = 0; i < info->sequences; i++)
+        info->open_sequences += t->engine->sequences[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
     info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
-    info->cache_kept = pages->idle * SPECDEC__KEYS;
+    info->cache_prefixes = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
@@ -52313,22 +53089,6 @@ int specdec_constraint_complete(const specdec_constraint *constraint, const spec
     return constraint && state && specdec__vertex_complete(constraint, state);
 }
 
-/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
-static SPECDEC__NOINLINE void specdec__constraint_first(const specdec_constraint *constraint,
-                                                        const specdec_constraint_state *state, uint32_t mask[8])
-{
-    specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
-
-    specdec__machine_begin(&m, constraint, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.items = items;
-    memset(mask, 0, 8 * sizeof *mask);
-    specdec__machine_next(&m, state->thread, state->threads, mask);
-}
-
 int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
                             uint32_t mask[8])
 {
@@ -52337,7 +53097,7 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
     if (!constraint || !state || !mask)
         return 0;
-    specdec__constraint_first(constraint, state, mask);
+    specdec__mask_first(constraint, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
@@ -52355,18 +53115,15 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
                                  void *bytes, size_t room)
 {
     specdec_constraint_state copy;
-    uint32_t mask[8], i;
     size_t count = 0;
+    int byte;
 
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && !specdec__vertex_complete(constraint, &copy) &&
-           specdec_constraint_next(constraint, &copy, mask) == 1) {
-        for (i = 0; !(mask[i >> 5] >> (i & 31) & 1); i++)
-            ;
-        specdec__vertex_advance(constraint, &copy, (unsigned char)i);
-        ((unsigned char *)bytes)[count++] = (unsigned char)i;
+    while (count < room && (byte = specdec__mask_forced(constraint, &copy)) >= 0) {
+        specdec__vertex_advance(constraint, &copy, (unsigned char)byte);
+        ((unsigned char *)bytes)[count++] = (unsigned char)byte;
     }
     return count;
 }
@@ -52860,7 +53617,7 @@ SPECDEC__FOR_SPEED
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"
- *   4        version: 2
+ *   4        version: 3
  *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
  *   8        the model: a fingerprint
  *   4 each   the fields below
@@ -52915,7 +53672,10 @@ SPECDEC__FOR_SPEED
     X(PENALTY, 0xffffffffu) \
     X(WINDOW, 0x80000000u)    /* one more than repetition_window */ \
     X(SEED_LOW, 0xffffffffu) \
-    X(SEED_HIGH, 0xffffffffu)
+    X(SEED_HIGH, 0xffffffffu) \
+    X(CONSTRAINT_LOW, 0xffffffffu) /* what the answer obeys, by its hash; 0: nothing */ \
+    X(CONSTRAINT_HIGH, 0xffffffffu) \
+    X(CONSTRAINED_FROM, 1u << 24) /* from this token on */
 
 enum {
 #define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
@@ -53097,6 +53857,9 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
     field[SPECDEC__SAVE_FINISHED] = (uint32_t)t->finished;
+    field[SPECDEC__SAVE_CONSTRAINT_LOW] = (uint32_t)t->constrained.hash;
+    field[SPECDEC__SAVE_CONSTRAINT_HIGH] = (uint32_t)(t->constrained.hash >> 32);
+    field[SPECDEC__SAVE_CONSTRAINED_FROM] = (uint32_t)(t->constrained.hash ? t->constrained.from : 0);
     field[SPECDEC__SAVE_DROP_SPACE] = t->stream.drop_space != 0;
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
@@ -53120,7 +53883,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     int i;
 
     memcpy(data, "SPECTEXT", 8);
-    specdec__store_u32(data + 8, 2);
+    specdec__store_u32(data + 8, 3);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
     file.at = data + SPECDEC__SAVE_HEAD;
@@ -53166,6 +53929,9 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
+    if (specdec__constrained_is(&t->constrained) && t->constrained.anchored)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
+                             "of its context");
     specdec__save_describe(t, &saved, held);
     *bytes = specdec__save_size(&saved, &t->engine->target.kv);
     if (!data)
@@ -53181,12 +53947,12 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
-    const uint32_t version = size < 12 ? 2 : specdec__load_u32(data + 8);
+    const uint32_t version = size < 12 ? 3 : specdec__load_u32(data + 8);
 
     if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
-    if (version != 2)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (2 is read)",
+    if (version != 3)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (3 is read)",
                              version);
     if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
@@ -53226,6 +53992,12 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
+/* The hash of a saved text's constraint; 0: there is none. */
+static uint64_t specdec__load_hash(const uint32_t *field)
+{
+    return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
+}
+
 /* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
    a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
@@ -53237,6 +54009,12 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__load_hash(field) != t->constrained.hash)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
+                             ? "the saved text has a constraint, this one has none"
+                             : "the saved text has another constraint than this one, or none");
+    if (field[SPECDEC__SAVE_CONSTRAINED_FROM] > field[SPECDEC__SAVE_COUNT])
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     if (specdec__stream_check_slide(t->model, settings, t->context, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
                              "slides, the context has %d", settings->slide, t->context);
@@ -53286,9 +54064,9 @@ static void specdec__load_forks(specdec *t, int forks)
     int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
     t->forks = forks;
-    for (at = t->count; SPECDEC__STREAMS && at > 0 && left > 0; at--)
+    for (at = t->count; SPECDEC__SEQUENCES && at > 0 && left > 0; at--)
         left -= t->tokens[at - 1] == e->fork_token;
-    for (; SPECDEC__STREAMS && at < t->count; at++)
+    for (; SPECDEC__SEQUENCES && at < t->count; at++)
         if (t->tokens[at] == e->fork_token)
             t->fork_places[t->placed++] = at + 1;
 }
@@ -53318,6 +54096,11 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
+    specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
+    if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
+        !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
+        specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
@@ -53413,19 +54196,19 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
     return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
@@ -53540,7 +54323,7 @@ void specdec_close(specdec *t)
     specdec__leave(t, SPECDEC_OK);
 }
 
-void specdec_drop_kept(specdec *t)
+void specdec_drop_prefixes(specdec *t)
 {
     int i;
 
@@ -53564,7 +54347,7 @@ void specdec_deinit(specdec *t)
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
     for (i = 0; i < t->engine->room.views; i++)
-        t->engine->texts[i].open = 0;
+        t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
     specdec__leave(t, SPECDEC_OK);
 }

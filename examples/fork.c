@@ -65,7 +65,7 @@ static void show(specdec *text, char *answer, size_t room, int redraw)
 {
     size_t length;
 
-    if (specdec_restore(text, answer, room, &length))
+    if (specdec_join_forks(text, answer, room, &length))
         return;
     printf("%s%.*s", redraw ? "\0338\033[J" : "", (int)length, answer); /* back to where it began */
     fflush(stdout);
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     if ((argc > 3 && sscanf(argv[3], "%d%1s", &config.settings.max_tokens, more) != 1) ||
         (argc > 4 && sscanf(argv[4], "%f%1s", &config.settings.sampling.temperature, more) != 1))
         return fprintf(stderr, "fork: TOKENS and TEMPERATURE are numbers\n"), 2;
-    config.texts = 16; /* at once, at most */
+    config.sequences = 16; /* at once, at most */
     config.hooks.user_data = &r;
     config.hooks.fork = colons;
     if (specdec_memory_needed(&config, &bytes, &error))

@@ -470,7 +470,7 @@ static int read_jobs(work *w, char *input, size_t length)
 /* Loads what was seen before. Returns a status. */
 static int load_seen(const work *w)
 {
-    if (!w->seen || !specdec_load_seen(w->engine, w->seen, w->seen_size))
+    if (!w->seen || !specdec_load_history(w->engine, w->seen, w->seen_size))
         return PROGRAM_OK;
     return program_refused(w->o->seen, specdec_error_text(w->engine));
 }
@@ -482,11 +482,11 @@ static int save_seen(specdec *engine, program_output *out)
     char *data;
     int status;
 
-    specdec_save_seen(engine, NULL, 0, &size);
+    specdec_save_history(engine, NULL, 0, &size);
     data = (char *)malloc(size + 1);
     if (!data)
         return program_failed("out of memory", "");
-    status = specdec_save_seen(engine, data, size, &size) ? program_failed("", specdec_error_text(engine)) : PROGRAM_OK;
+    status = specdec_save_history(engine, data, size, &size) ? program_failed("", specdec_error_text(engine)) : PROGRAM_OK;
     if (!status)
         program_output_write(out, data, size);
     free(data);
@@ -536,7 +536,7 @@ static int many(options *o, work *w, program_output *seen)
     double start;
     int status;
 
-    o->config.texts = w->streams = program_least(o->config.texts, w->count ? w->count : 1);
+    o->config.sequences = w->streams = program_least(o->config.sequences, w->count ? w->count : 1);
     w->o = o;
     w->engine = make_engine(&o->config);
     if (!w->engine)
@@ -567,7 +567,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa heads or EAGLE-3", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the lines are in this file; - is standard input", 0, 0},
-        {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
+        {"--sequences", PROGRAM_INTEGER, &c->sequences, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_SEQUENCES},
         {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
          "answers come in the order of the lines, not as they are done", 0, 0},
         {"--parse-special", PROGRAM_SWITCH, &o->special, NULL,
@@ -602,7 +602,7 @@ static int read_options(options *o, int argc, char **argv)
     int status;
 
     o->limit = -1;
-    c->texts = 8;
+    c->sequences = 8;
     c->history = HISTORY;
     c->fork_token = ""; /* a child would take a place that a line is meant for */
     c->hooks.progress = on_progress;

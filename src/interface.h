@@ -56,7 +56,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
-   SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
+   SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 14 KB less
@@ -101,7 +101,7 @@ extern "C" {
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread") \
     X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense") \
-    X(ERROR_FULL, "the cache that all texts share is full: once one is closed or cut, the call may be repeated")
+    X(ERROR_FULL, "the cache that all sequences share is full: once one is closed or cut, the call may be repeated")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -126,7 +126,8 @@ SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
-typedef struct specdec specdec;             /* a text and its engine, in the caller's memory block */
+typedef struct specdec specdec;             /* a sequence and its engine, in the caller's memory */
+typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: the first of these that is set. */
@@ -181,6 +182,11 @@ typedef struct specdec_sampling {
 #define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
+/* A constraint of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token % 32 of
+   mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is asked at every node of a
+   token tree, draft tokens then being the last of tokens. If no bit is left, the answer ends. */
+typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count, uint32_t *mask);
+
 /* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
    until other settings replace them. */
 typedef struct specdec_settings {
@@ -197,6 +203,13 @@ typedef struct specdec_settings {
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
+    const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
+                                               NULL: nothing. Where it is complete, the model may end the answer; where
+                                               nothing more can follow, the answer ends. Where only one continuation is
+                                               possible, its tokens are those of the model's tokenizer. Must stay valid
+                                               until other settings replace it */
+    specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
+    void *allow_data;                       /* its user_data */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -204,12 +217,14 @@ typedef struct specdec_settings {
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
    n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
-   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training;
+   SPECDEC_DRAFT_FORCED: what a constraint leaves no choice about. auto: only if config.constraints is set. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
     X(HEADS, heads, "heads") \
     X(TRIFORCE, recall, "triforce") \
-    X(NGRAM, ngram, "ngram")
+    X(NGRAM, ngram, "ngram") \
+    X(FORCED, forced, "forced")
 
 /* Their names, in the order of specdec_drafting. */
 #define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
@@ -283,7 +298,7 @@ typedef struct specdec_cluster {
     "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
     "deepseek-r1"
 
-#define SPECDEC_MAX_TEXTS 1024
+#define SPECDEC_MAX_SEQUENCES 1024
 
 /* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
    specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
@@ -293,22 +308,25 @@ typedef struct specdec_config {
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
-    int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
-    const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
-    const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
-    int kept;                   /* closed texts whose beginnings are kept for others, at most 2^16; 0: four for each,
-                                   64 to 256; -1: none. See specdec_drop_kept */
-    int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
+    int sequences;              /* that are open at once, 1..1024; 0: 1 */
+    int cache;                  /* tokens of all sequences (shared ones once), up to 2^30; 0: sequences * context */
+    const char *fork_token;     /* by name or id: a sequence that writes it forks; "": none; NULL: "[Fork]", if any */
+    const char *child_token;    /* the child begins with it (NULL: "[Child]"); needs several sequences */
+    int prefixes;               /* closed sequences in the prefix cache, at most 2^16; 0: four for each sequence, 64
+                                   to 256; -1: none. See specdec_drop_prefixes */
+    int forks;                  /* of a sequence between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
-    int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
-    int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
+    int history;                /* tokens of closed sequences for n-grams, of 230 bytes each, up to 2^24; 0: none */
+    int prefill_chunk;          /* prompt tokens a step beside decoding, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where a text can be
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where it can be
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
+    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
+                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
+                                   if settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -356,28 +374,32 @@ typedef struct specdec_config {
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
-      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)")
+      "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
+    X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
+    X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
 #define SPECDEC_CONFIG_FIELDS(X) \
     X("threads", threads, INTEGER, 0, SPECDEC_MAX_THREADS, NULL, \
       "threads; 0: all processors, fewer for small models (0)") \
     X("context", context, INTEGER, 0, 1 << 24, NULL, "tokens of context; 0: the model's own, at most 4096 (0)") \
     X("batch", batch, INTEGER, 0, 512, NULL, "tokens of the prompt that are read at once; 0: 64 (0)") \
-    X("texts", texts, INTEGER, 0, SPECDEC_MAX_TEXTS, NULL, "sequences that are open at once; 0: 1 (0)") \
-    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: texts times context (0)") \
-    X("kept", kept, INTEGER, -1, 1 << 16, NULL, \
-      "closed sequences whose beginnings are kept for others; 0: four for each, 64 to 256; -1: none (0)") \
+    X("sequences", sequences, INTEGER, 0, SPECDEC_MAX_SEQUENCES, NULL, "sequences that are open at once; 0: 1 (0)") \
+    X("cache", cache, INTEGER, 0, 1 << 30, NULL, "tokens of all sequences together; 0: sequences times context (0)") \
+    X("prefixes", prefixes, INTEGER, -1, 1 << 16, NULL, \
+      "closed sequences in the prefix cache; 0: four for each, 64 to 256; -1: none (0)") \
     X("fork_token", fork_token, WORD, 0, 0, NULL, "the token by which a sequence forks ([Fork])") \
     X("child_token", child_token, WORD, 0, 0, NULL, "and the one that its child begins with ([Child])") \
     X("forks", forks, INTEGER, 0, 1 << 24, NULL, "forks of a sequence between two prompts, at most; 0: 16 (0)") \
     X("fork_depth", fork_depth, INTEGER, 0, 8, NULL, "forks of forks; 0: 2 deep (0)") \
     X("history", history, INTEGER, 0, 1 << 24, NULL, "tokens of closed sequences for n-grams; 0: none (0)") \
-    X("slice", slice, INTEGER, 0, 1 << 30, NULL, \
+    X("prefill_chunk", prefill_chunk, INTEGER, 0, 1 << 30, NULL, \
       "prompt tokens that a step prefills while others decode; 0: a third of its time (0)") \
     X("checkpoint", checkpoint, INTEGER, 0, 1 << 30, NULL, \
       "tokens between checkpoints of a recurrent model, where a sequence can be cut; 0: a quarter of the context (0)") \
     X("weights_in_place", weights_in_place, SWITCH, 0, 1, NULL, "weights stay in the file: half the memory, slower") \
     X("vocabulary_only", vocabulary_only, SWITCH, 0, 1, NULL, "no weights, only what it takes to tokenise") \
+    X("constraints", constraints, SWITCH, 0, 1, NULL, "sequences may have constraints") \
     X("logprobs", logprobs, INTEGER, 0, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities of written tokens are kept, with the N best in their places; 0: none (0)") \
     X("kv", kv, NAME, 0, 0, "f16|f32|q8_0", "how keys and values are kept (f16)") \
@@ -453,25 +475,25 @@ SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char
 SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
                                                 specdec_error *error);
 
-/* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
+/* ---- A sequence and its engine: made, used, given back. -------------------------------------------------------------
 
-   A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
-   Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
-   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed, an
-   engine that has ended, or one in which another thread is. */
+   A handle is a sequence. The first one comes with the engine: a program that needs no second one has one handle. Calls
+   leave a message about a failure in the sequence (specdec_error_text); those before there is one write to *error,
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a closed sequence, an engine
+   that has ended, or one in which another thread is. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
    all that specdec_init would refuse without a look at the machine.
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM,
-   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+/* Makes an engine and its first sequence inside memory (any alignment), which stays theirs until specdec_deinit; starts
+   the threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED
+   (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
-/* Ends the engine of a text, and all its texts: stops the threads, unmaps the files. NULL is allowed. */
+/* Ends the engine of a sequence, and all its sequences: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
@@ -479,86 +501,91 @@ SPECDEC_DEF void specdec_deinit(specdec *engine);
    CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
-/* In words, what failed in the last call on this text that did; "" if none has. */
+/* The message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling
-   are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that
-   are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
+/* Changes how the sequence continues, from the next token that is handed out: tokens that were verified with another
+   sampling are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back
+   for that are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed
+   then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
 /* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
-/* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
+/* ---- More sequences on the same memory, weights and threads. -------------------------------------------------------
 
-   A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
-   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another text begins
-   with, too, or has begun with before it was closed, is not read again. */
+   A step decodes for every sequence that has something to do. The tokens of a sequence do not depend on the others.
+   With config.sequences > 1 a prompt is prefilled by the steps that follow, some tokens a step, while other sequences
+   decode. Tokens that another sequence begins with, or began with before it was closed, are not prefilled again. */
 
-/* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
-SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
+/* Opens an empty sequence in the engine of any sequence. Errors: MEMORY when config.sequences are open; *sequence is
+   then NULL. */
+SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
 
-/* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
-   changed. What was computed is shared; a fork costs a page of 64 tokens. Errors: as specdec_open. */
-SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
+/* Opens a copy of a sequence: its tokens, its settings, how far it was handed out. The copy continues with the same
+   tokens until its settings are changed. Cached keys and values are shared; a fork costs a page of 64 tokens. Errors:
+   as specdec_open. */
+SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
 
-/* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
-   end the engine. */
-SPECDEC_DEF void specdec_close(specdec *text);
+/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open others and
+   to end the engine. */
+SPECDEC_DEF void specdec_close(specdec *sequence);
 
-/* What a text has computed stays when it is closed, rewound or replaced by specdec_load, and prompts that begin alike
-   are not read again from there: up to config.kept such beginnings, each of 4 to 5 bytes for each token of the context,
-   in pages of the cache that no open text needs. An open text takes these whenever it needs room; those that were
-   shared stay longest, of equals those used last. They are kept where config.cache is more than one context. Not in a
-   cluster. Where layers see a window, a beginning can be shared only up to where its last window's keys still are. */
+/* Prefix cache: the keys and values of a sequence stay when it is closed, rewound or replaced by specdec_load, and
+   prompts that begin with the same tokens are not prefilled again from there: up to config.prefixes prefixes, each of 4
+   to 5 bytes a token of the context, in cache pages that no open sequence needs. An open sequence takes these pages
+   whenever it needs room; prefixes that were shared stay longest, among equals those used last. There are prefixes
+   where config.cache is more than one context, and not in a cluster. Where layers see a window, a prefix can be shared
+   only up to the position whose last window of keys is still cached. */
 
-/* Drops all that is kept. It is in nobody's text, but who measures times can tell that others began alike. */
-SPECDEC_DEF void specdec_drop_kept(specdec *engine);
+/* Empties the prefix cache. No text depends on it; but somebody who measures times can tell that other prompts began
+   alike. */
+SPECDEC_DEF void specdec_drop_prefixes(specdec *engine);
 
-/* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
-   with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
+/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child, which begins
+   with all tokens up to there and the child token, is opened and decodes for itself, with the same settings; neither
    sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
-   running, whether anybody takes their text or not; their pages come back when they end, their places with the next
-   prompt of the parent, or when it is closed. Where no place is free, the call on the parent fails with MEMORY, and may
-   be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+   decoding, whether anybody takes their text or not; their pages are freed when they end, their slots with the next
+   prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent fails with MEMORY,
+   and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
 
-/* The i-th child of a text's last answer, in the order of the forks; NULL: there is none. */
-SPECDEC_DEF specdec *specdec_child(specdec *text, int i);
+/* The i-th child of a sequence's last answer, in the order of the forks; NULL: there is none. */
+SPECDEC_DEF specdec *specdec_child(specdec *sequence, int i);
 
-/* The last answer as one text: what was written up to a fork, the child's (with its children's), the rest. *length
+/* The last answer as one text: what was written up to a fork, the child's text (with its children's), the rest. *length
    becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
-SPECDEC_DEF specdec_result specdec_restore(specdec *text, char *bytes, size_t room, size_t *length);
+SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, size_t room, size_t *length);
 
-/* One step for all texts of an engine that have something to do: that were prompted, have not ended, and of which less
-   than 8 tokens wait to be taken. DONE: none has, or those that have wait for room. What goes wrong with one text, as
-   when there is none, is no error here: that text's next call tells, and the others go on. */
+/* One step for all sequences of an engine that have something to do: that were prompted, have not ended, and hold less
+   than 8 tokens that were not taken. DONE: no sequence has, or those that have wait for cache pages. An error of one
+   sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, closed texts that are remembered (config.history) and the open ones, into data[room],
-   as a file that specdec_load_seen reads on any machine. *bytes becomes what that takes; with NULL as data that is all.
-   It holds the texts' tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
-SPECDEC_DEF specdec_result specdec_save_seen(specdec *engine, void *data, size_t room, size_t *bytes);
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
+   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
+   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
-/* Adds what such a file holds to what is remembered, as if its texts had just been closed; of what exceeds
-   config.history the newest is kept. Changes what is guessed, never what is written. Every byte is checked; a file that
-   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+/* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
+   config.history the newest is kept. Changes draft tokens, never the text. Every byte is checked; a file that is
+   refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
    n-grams, or config.history is 0). */
-SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, size_t size);
+SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
-/* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
-   target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
-   hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
-   biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
-SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
+/* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
+   the target's keys and values, settings and seed. *bytes becomes its size; with NULL as data that is all: some hundred
+   MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and biases,
+   which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
+SPECDEC_DEF specdec_result specdec_save(specdec *sequence, void *data, size_t room, size_t *bytes);
 
-/* Puts the text of such a file, with its settings, in the place of this one, of which biases stay. If these are those
-   of the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
-   Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
-   checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
-   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
-   text is a child). */
-SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
+/* Replaces a sequence, and its settings except biases, by the one in such a file. With the same biases the sequence
+   continues bit for bit as if it had never stopped; with rejection rules, in the same distribution. Drafters prefill it
+   when they are asked; EAGLE-3 cannot, and waits for a sequence that is cut or begins anew. Every byte is checked; a
+   file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model or
+   config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long), FULL, ARGUMENT (this
+   sequence is a child). */
+SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
@@ -615,7 +642,8 @@ typedef enum specdec_stop {
     SPECDEC_STOP_STRING,   /* by a stop string */
     SPECDEC_STOP_LIMIT,    /* max_tokens */
     SPECDEC_STOP_CONTEXT,  /* the context is full */
-    SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CANCELLED, /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CONSTRAINT /* the constraint is complete, and nothing more can follow */
 } specdec_stop;
 
 /* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
@@ -625,8 +653,8 @@ SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 /* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
    seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
    as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
-   specdec_stopped and specdec_restore say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing is
-   changed then. */
+   specdec_stopped and specdec_join_forks say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing
+   is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
 /* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
@@ -641,8 +669,8 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
-   that runs for several texts is finished first. Callable from any thread and from signal handlers. The text stays as
-   it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
+   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The text stays
+   as it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
    unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
    specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
@@ -696,7 +724,7 @@ typedef struct specdec_tree_count {
 /* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
-    int64_t shared_tokens, kept_tokens; /* of prompts, not read: taken over from open texts, from what was kept */
+    int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
     int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
@@ -717,12 +745,12 @@ SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 typedef struct specdec_info {
     const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
     int threads, context, vocabulary, layers, embedding;
-    int texts, open_texts;                       /* places for texts, and how many are taken */
+    int sequences, open_sequences;               /* slots for sequences, and how many are open */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
-    int cache_kept;                              /* of those that are free, with beginnings of ended texts */
-    int32_t fork_token, child_token;             /* by which texts fork; -1: none */
+    int cache_prefixes;                          /* of those that are free, with prefixes of closed sequences */
+    int32_t fork_token, child_token;             /* by which sequences fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
-    size_t state_bytes;                          /* of recurrent layers: of a text; the cache holds several */
+    size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
@@ -966,7 +994,6 @@ SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree 
    that, and serves any number of texts and threads; it holds no pointers, so its specdec_constraint_bytes may be copied
    (8-byte aligned). Each text has a state of its own, which may be copied. Whatever is allowed can be brought to an
    end: there are no dead ends. A text nests at most 48 deep. */
-typedef struct specdec_constraint specdec_constraint;
 typedef struct specdec_constraint_state specdec_constraint_state;
 typedef struct specdec_token_trie specdec_token_trie;
 

@@ -102,8 +102,8 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent attention recurrent step
-     >>speculation/ heads sample settle tree verify ngram ngram_file retrieve draft levels draft_model draft_heads
-         draft_layer draft_ngram draft_recall drafters tune
+     >>speculation/ heads sample settle tree verify ngram ngram_file retrieve constrained draft levels draft_model
+         draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
          fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -213,12 +213,14 @@
 #include "speculation/ngram.h"
 #include "speculation/ngram_file.h"
 #include "speculation/retrieve.h"
+#include "speculation/constrained.h"
 #include "speculation/draft.h"
 #include "speculation/levels.h"
 #include "speculation/draft_model.h"
 #include "speculation/draft_heads.h"
 #include "speculation/draft_layer.h"
 #include "speculation/draft_ngram.h"
+#include "speculation/draft_forced.h"
 #include "speculation/draft_recall.h"
 #include "speculation/drafters.h"
 #include "speculation/tune.h"

@@ -345,7 +345,7 @@ static void derive(world *w)
     oracle->batch = 0;
     oracle->weights_in_place = 0;
     oracle->target.model = NULL;
-    oracle->kept = w->kind == ORACLE_PLAIN ? -1 : 0;
+    oracle->prefixes = w->kind == ORACLE_PLAIN ? -1 : 0;
     if (w->kind == ORACLE_PLAIN) {
         oracle->drafting = SPECDEC_DRAFT_OFF;
         oracle->rule = SPECDEC_RULE_COUPLED;

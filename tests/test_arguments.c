@@ -106,7 +106,7 @@ static void plain_config(specdec_config *c)
     c->context = CONTEXT;
     c->threads = 1;
     c->batch = 8;
-    c->texts = 2;
+    c->sequences = 2;
     c->logprobs = 2;
     c->history = 64;
     c->chat_format = "llama2";
@@ -159,8 +159,8 @@ static int *const *config_ints(specdec_config *c)
     static int *all[33];
     int n = 0;
 
-    all[n++] = &c->context; all[n++] = &c->texts; all[n++] = &c->cache; all[n++] = &c->forks; all[n++] = &c->fork_depth;
-    all[n++] = &c->history; all[n++] = &c->slice; all[n++] = &c->threads; all[n++] = &c->batch; all[n++] = &c->weights_in_place;
+    all[n++] = &c->context; all[n++] = &c->sequences; all[n++] = &c->cache; all[n++] = &c->forks; all[n++] = &c->fork_depth;
+    all[n++] = &c->history; all[n++] = &c->prefill_chunk; all[n++] = &c->threads; all[n++] = &c->batch; all[n++] = &c->weights_in_place;
     all[n++] = &c->logprobs; all[n++] = &c->async; all[n++] = (int *)&c->drafting; all[n++] = (int *)&c->rule;
     all[n++] = (int *)&c->policy; all[n++] = &c->retrieval; all[n++] = &c->retrieval_chunk; all[n++] = &c->tree_size;
     all[n++] = &c->tree_depth; all[n++] = &c->settings.max_tokens; all[n++] = &c->settings.slide;
@@ -423,10 +423,10 @@ static void test_no_text(void)
     REFUSED(specdec_set(NULL, &settings));
     REFUSED(specdec_open(NULL, &other));
     REFUSED(specdec_fork(NULL, &other));
-    REFUSED(specdec_restore(NULL, bytes, sizeof bytes, &size));
+    REFUSED(specdec_join_forks(NULL, bytes, sizeof bytes, &size));
     REFUSED(specdec_work(NULL));
-    REFUSED(specdec_save_seen(NULL, bytes, sizeof bytes, &size));
-    REFUSED(specdec_load_seen(NULL, bytes, sizeof bytes));
+    REFUSED(specdec_save_history(NULL, bytes, sizeof bytes, &size));
+    REFUSED(specdec_load_history(NULL, bytes, sizeof bytes));
     REFUSED(specdec_save(NULL, bytes, sizeof bytes, &size));
     REFUSED(specdec_load(NULL, bytes, sizeof bytes));
     REFUSED(specdec_prompt(NULL, "a", 1));
@@ -445,7 +445,7 @@ static void test_no_text(void)
     REFUSED(specdec_set_tree(NULL, &tree));
     CALL((specdec_close(NULL), 0));
     CALL((specdec_cancel(NULL), 0));
-    CALL((specdec_drop_kept(NULL), 0));
+    CALL((specdec_drop_prefixes(NULL), 0));
     CALL((specdec_get_settings(NULL, &settings), 0));
     CALL((specdec_get_stats(NULL, &stats), 0));
     CALL((specdec_get_info(NULL, &info), 0));
@@ -469,10 +469,10 @@ static void test_missing(void)
     REFUSED(specdec_set(engine, NULL));
     REFUSED(specdec_open(engine, NULL));
     REFUSED(specdec_fork(engine, NULL));
-    REFUSED(specdec_restore(engine, NULL, 1, &size));
-    REFUSED(specdec_restore(engine, bytes, sizeof bytes, NULL));
-    REFUSED(specdec_save_seen(engine, bytes, sizeof bytes, NULL));
-    REFUSED(specdec_load_seen(engine, NULL, 1));
+    REFUSED(specdec_join_forks(engine, NULL, 1, &size));
+    REFUSED(specdec_join_forks(engine, bytes, sizeof bytes, NULL));
+    REFUSED(specdec_save_history(engine, bytes, sizeof bytes, NULL));
+    REFUSED(specdec_load_history(engine, NULL, 1));
     REFUSED(specdec_save(engine, bytes, sizeof bytes, NULL));
     REFUSED(specdec_load(engine, NULL, SIZE_MAX));
     REFUSED(specdec_prompt(engine, NULL, 1));
@@ -562,7 +562,7 @@ static void test_counts(void)
         }
         if (sizes[i] < 63) {
             REFUSED(specdec_load(engine, bytes, sizes[i]));
-            REFUSED(specdec_load_seen(engine, bytes, sizes[i]));
+            REFUSED(specdec_load_history(engine, bytes, sizes[i]));
             REFUSED(specdec_save(engine, bytes, sizes[i], &size));
         }
     }

@@ -610,7 +610,7 @@ static void test_sequences(void)
     memset(&c, 0, sizeof c);
     c.threads = 1;
     c.context = 128;
-    c.texts = 2;
+    c.sequences = 2;
     for (drafting = 0; drafting < 2; drafting++) {
         c.target.data = m->file.data;
         c.target.size = m->file.size;

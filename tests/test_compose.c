@@ -110,10 +110,10 @@ static specdec_stats sum_stats(const specdec *t)
 
     memset(&sum, 0, sizeof sum);
     for (i = 0; i < t->engine->room.views; i++) {
-        sum.steps_beside += t->engine->texts[i].stats.steps_beside;
-        sum.drafted += t->engine->texts[i].stats.drafted;
-        sum.accepted += t->engine->texts[i].stats.accepted;
-        sum.tokens += t->engine->texts[i].stats.tokens;
+        sum.steps_beside += t->engine->sequences[i].stats.steps_beside;
+        sum.drafted += t->engine->sequences[i].stats.drafted;
+        sum.accepted += t->engine->sequences[i].stats.accepted;
+        sum.tokens += t->engine->sequences[i].stats.tokens;
     }
     return sum;
 }
@@ -236,7 +236,7 @@ static specdec_config config_of(int row, int asynchronous, int texts, float temp
     c.context = CONTEXT_TOKENS;
     c.threads = 2;
     c.async = asynchronous ? 1 : -1;
-    c.texts = texts;
+    c.sequences = texts;
     c.fork_token = "";
     c.hooks.fork = texts > 1 ? forks_once : NULL;
     c.settings.max_tokens = quick ? 16 : 40;

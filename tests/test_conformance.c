@@ -340,6 +340,7 @@ static void check_folder(const char *folder, const char *begin, const int32_t *t
 {
     char path[512], file[128], *line, *text;
     size_t size = 0;
+    int found = 0;
 
     TEST("a folder of conformance models lists the peer's errors");
     snprintf(file, sizeof file, "%s/peer_error.jsonl", folder);
@@ -350,7 +351,7 @@ static void check_folder(const char *folder, const char *begin, const int32_t *t
         double kl;
 
         if (sscanf(line, "{\"case\": \"%63[^\"]\", \"mean_kl\": %lf", name, &kl) == 2 &&
-            strncmp(name, begin, strlen(begin)) == 0)
+            strncmp(name, begin, strlen(begin)) == 0 && !(quick && *begin && found++ % 3)) /* test_modern has them all */
             check_case(folder, name, kl, tokens, count);
     }
     free(text);

@@ -584,7 +584,7 @@ static void test_drawn(void)
 
     c.drafting = SPECDEC_DRAFT_AUTO;
     c.rule = SPECDEC_RULE_SEQUOIA;
-    c.texts = 2;
+    c.sequences = 2;
     c.tree_size = 8;
     CHECK(!specdec_memory_needed(&c, &bytes, &failure));
     block = malloc(bytes);
@@ -688,7 +688,7 @@ static void test_late(void)
     void *block;
 
     know(&c, text);
-    c.texts = 2;
+    c.sequences = 2;
     TEST("a drafter that does not pay for one text is asked for the other one all the same");
     CHECK(!specdec_memory_needed(&c, &bytes, &failure));
     block = malloc(bytes);

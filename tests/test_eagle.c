@@ -114,7 +114,7 @@ static int ask(specdec *t, guess *g)
     CHECK_EQUAL_INT(d->kind->fill(d, p, &failure), SPECDEC_OK);
     memcpy(g->last, m->context.logits, bytes);
     memcpy(g->tokens, p->tokens, sizeof g->tokens);
-    specdec__view_unreserve(&m->texts[t->at].view, &m->context.kv);
+    specdec__view_unreserve(&m->sequences[t->at].view, &m->context.kv);
     return 1;
 }
 
@@ -140,7 +140,7 @@ static void check_guess(specdec *t, specdec *fresh)
     if (t->count < 2 || t->view.length < t->count - 1)
         return;
     if (!ask(t, &got)) { /* the root's state may be gone when a text was cut: one step without a guess brings the next */
-        const specdec__draft_pairs *pairs = &((specdec__draft_layer *)t->engine->drafters[0].state)->texts[t->at];
+        const specdec__draft_pairs *pairs = &((specdec__draft_layer *)t->engine->drafters[0].state)->sequences[t->at];
 
         CHECK(pairs->from == t->count - 1 && pairs->from + pairs->count >= t->count - 1);
         unready++;
@@ -230,12 +230,12 @@ static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, i
     rows.taps.layers = &first;
     rows.taps.count = 1;
     rows.taps.out = g;
-    CHECK_EQUAL_INT(specdec__forward_text(&m->context, &m->texts[0].view, tokens + 1, ROWS, most, &rows, NULL, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_text(&m->context, &m->sequences[0].view, tokens + 1, ROWS, most, &rows, NULL, &failure), SPECDEC_OK);
     for (i = 0; i < ROWS; i++)
         worst_g = fmax(worst_g, farthest(g + i * WIDE, wanted + i * WIDE));
     for (i = 0; i < ROWS; i++)
         worst = fmax(worst, off(m, logits + i * d->model->id_count, wanted + ROWS * WIDE + i * WORDS, &divergence));
-    specdec__view_truncate(&m->texts[0].view, &m->context.kv, 0);
+    specdec__view_truncate(&m->sequences[0].view, &m->context.kv, 0);
     printf("  steps of %d: g off by %.1e, logits by %.1e, mean KL %.1e\n", most, worst_g, worst, divergence);
     CHECK(worst_g < 1e-4);
     CHECK(worst < 1e-4);
@@ -582,8 +582,8 @@ static void test_together(void)
             if (!open_machine(&fresh, &c))
                 return;
             c.context = CONTEXT_TOKENS;
-            c.texts = TEXTS + 1;
-            c.slice = 5;
+            c.sequences = TEXTS + 1;
+            c.prefill_chunk = 5;
             c.policy = k % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
             c.drafting = k % 3 ? SPECDEC_DRAFT_HEADS : SPECDEC_DRAFT_AUTO;
             if (!open_machine(&m, &c))

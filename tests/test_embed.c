@@ -18,7 +18,7 @@ static specdec_config config_of(int texts)
     c.target = source_of(&plain);
     c.draft = source_of(&noisy);
     c.context = 300;
-    c.texts = texts;
+    c.sequences = texts;
     c.threads = 1;
     return c;
 }
@@ -145,7 +145,7 @@ static void test_late_cancels(void)
 
     for (texts = 1; texts <= 2; texts++) {
         TEST("a cancel that came too late ends no prompt; races with prompts end one call or none");
-        c.texts = texts;
+        c.sequences = texts;
         c.settings.max_tokens = 30;
         if (!open_machine(&m, &c))
             return;
@@ -279,7 +279,7 @@ static void test_second_thread(void)
     CHECK(r.served > 0 && r.refused > 0);
     printf("  %d calls of a second thread: %d refused, %d served between the first one's\n", r.calls, r.refused, r.served);
     close_machine(&m);
-    c.texts = 1;
+    c.sequences = 1;
     c.hooks.progress = asks;
     c.batch = 4;
     if (!open_machine(&m, &c))
@@ -342,18 +342,18 @@ static void test_all_refused(void)
         r[n++] = specdec_rewind(t, 0);
         r[n++] = specdec_set(t, &settings);
         r[n++] = specdec_logits(t, &token, &parent, 1, row);
-        r[n++] = specdec_restore(t, bytes, 8, &size);
+        r[n++] = specdec_join_forks(t, bytes, 8, &size);
         r[n++] = specdec_save(t, NULL, 0, &size);
         r[n++] = specdec_load(t, bytes, 8);
-        r[n++] = specdec_save_seen(t, NULL, 0, &size);
-        r[n++] = specdec_load_seen(t, bytes, 8);
+        r[n++] = specdec_save_history(t, NULL, 0, &size);
+        r[n++] = specdec_load_history(t, bytes, 8);
         r[n++] = specdec_get_logprob(t, 0, &logprob);
         r[n++] = specdec_serve(t);
         r[n++] = specdec_set_tree(t, NULL);
         for (i = 0; i < n; i++)
             CHECK_EQUAL_INT(r[i], SPECDEC_ERROR_ARGUMENT);
         specdec_close(t);
-        specdec_drop_kept(t);
+        specdec_drop_prefixes(t);
         specdec_cancel(t);
         if (way) {
             specdec_deinit(t);

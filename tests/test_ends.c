@@ -213,7 +213,7 @@ static void test_copies(void)
     close_machine(&m);
     memcpy(stop, plain.text + plain.length / 2, 3);
     stop[3] = 0;
-    c.texts = 2;
+    c.sequences = 2;
     for (i = 0; i < SPECDEC_STOP_STRINGS; i++) {
         snprintf(other[i], sizeof other[i], "\1%d", i);
         c.settings.stop[i] = i == SPECDEC_STOP_STRINGS - 1 ? stop : other[i];
@@ -362,7 +362,7 @@ static void test_cut(int stories)
         CHECK(count >= from && count <= before + 3);
         CHECK_EQUAL_INT(specdec_stopped(m.first, &which), SPECDEC_STOP_STRING);
         CHECK_EQUAL_INT(which, 1);
-        CHECK_EQUAL_INT(specdec_restore(m.first, restored, sizeof restored, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, restored, sizeof restored, &length), SPECDEC_OK);
         CHECK(length == a.length && memcmp(restored, a.text, length) == 0);
         cuts += count < before;
         inside += stop[0] != ' ' && specdec__vocab_text(&m.first->model->vocab, (uint32_t)tokens[count - 1]).size == 1;

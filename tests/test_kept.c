@@ -26,7 +26,7 @@ static specdec_config config_of(const file *target, int context, int texts)
     memset(&c, 0, sizeof c);
     c.target = source_of(target);
     c.context = context;
-    c.texts = texts;
+    c.sequences = texts;
     c.threads = 1;
     c.drafting = SPECDEC_DRAFT_OFF;
     return c;
@@ -60,11 +60,11 @@ static void nothing_leaks(specdec *first)
     specdec_info info;
 
     specdec_get_info(first, &info);
-    CHECK_EQUAL_INT(info.open_texts, 0);
+    CHECK_EQUAL_INT(info.open_sequences, 0);
     CHECK_EQUAL_INT(info.cache_free, info.cache);
-    specdec_drop_kept(first);
+    specdec_drop_prefixes(first);
     specdec_get_info(first, &info);
-    CHECK_EQUAL_INT(info.cache_kept, 0);
+    CHECK_EQUAL_INT(info.cache_prefixes, 0);
     CHECK_EQUAL_INT(free_pages_lack(first), 0);
 }
 
@@ -119,7 +119,7 @@ static void run_load(const load *l)
         c.draft = source_of(l->windows ? &windowed : &noisy);
     c.settings.max_tokens = ANSWER;
     alone = c;
-    alone.texts = 1;
+    alone.sequences = 1;
     alone.cache = 0;
     alone.drafting = SPECDEC_DRAFT_OFF;
     for (i = 0; i < l->requests; i++)
@@ -161,7 +161,7 @@ static void run_load(const load *l)
             specdec_get_stats(job[i].text, &stats);
             prompted += stats.prompt_tokens;
             prefilled += stats.prefilled_tokens;
-            kept += stats.kept_tokens;
+            kept += stats.cached_tokens;
             shared += stats.shared_tokens;
             specdec_close(job[i].text);
             job[i].text = NULL;
@@ -214,7 +214,7 @@ static int64_t kept_of(const specdec *t)
     specdec_stats stats;
 
     specdec_get_stats(t, &stats);
-    return stats.kept_tokens;
+    return stats.cached_tokens;
 }
 
 /* How text and places go on: closed, rewound, loaded over; within the last page; longer, shorter and equal beginnings. */
@@ -326,16 +326,16 @@ static void test_table(void)
 
     TEST("one text with a larger cache keeps beginnings, too; the table's size is the caller's");
     c.cache = 2048;
-    c.kept = -1;
+    c.prefixes = -1;
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &none, &error), SPECDEC_OK);
-    c.kept = 4;
+    c.prefixes = 4;
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &few, &error), SPECDEC_OK);
-    c.kept = 20;
+    c.prefixes = 20;
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &many, &error), SPECDEC_OK);
     CHECK(few > none && many > few + 12 * 256 * sizeof(int32_t) && many < few + 20 * 256 * 6);
-    c.kept = 1 << 17;
+    c.prefixes = 1 << 17;
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &many, &error), SPECDEC_ERROR_ARGUMENT);
-    c.kept = 8;
+    c.prefixes = 8;
     if (!open_machine(&m, &c))
         return;
     for (i = 0; i < 12; i++) {
@@ -345,14 +345,14 @@ static void test_table(void)
         CHECK_EQUAL_INT(kept_of(m.first), i < 3 ? 0 : 150 * (i - 2));
     }
     CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
-    specdec_drop_kept(m.first);
+    specdec_drop_prefixes(m.first);
     make_prompt(prompt, 200, 150, 0, 0);
     answer(m.first, prompt, 200, out, 4);
     CHECK_EQUAL_INT(kept_of(m.first), 150 * 9);
     specdec_close(m.first);
     nothing_leaks(m.first);
     close_machine(&m);
-    c.kept = -1;
+    c.prefixes = -1;
     if (!open_machine(&m, &c))
         return;
     for (i = 0; i < 2; i++) {
@@ -360,8 +360,8 @@ static void test_table(void)
         CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
     }
     CHECK_EQUAL_INT(kept_of(m.first), 0);
-    specdec_drop_kept(m.first);
-    specdec_drop_kept(NULL);
+    specdec_drop_prefixes(m.first);
+    specdec_drop_prefixes(NULL);
     close_machine(&m);
 }
 
@@ -394,7 +394,7 @@ static void test_drafters(void)
         c.retrieval = c.drafting == SPECDEC_DRAFT_TRIFORCE ? 32 : 0;
         alone.settings = c.settings;
         alone.kv = c.kv;
-        alone.texts = 1;
+        alone.sequences = 1;
         if (!open_machine(&m, &c) || !open_machine(&oracle, &alone))
             return;
         t = m.first;
@@ -405,8 +405,8 @@ static void test_drafters(void)
             CHECK_EQUAL_INT(answer(oracle.first, prompt, 280, wanted, 64), 64);
             CHECK(memcmp(out, wanted, sizeof out) == 0);
             specdec_get_stats(t, &stats);
-            CHECK(i < 2 ? !stats.kept_tokens : stats.kept_tokens >= 249 && stats.kept_tokens <= 279);
-            CHECK(stats.kept_tokens + stats.prefilled_tokens >= 279 && stats.kept_tokens + stats.prefilled_tokens <= 280 + 32);
+            CHECK(i < 2 ? !stats.cached_tokens : stats.cached_tokens >= 249 && stats.cached_tokens <= 279);
+            CHECK(stats.cached_tokens + stats.prefilled_tokens >= 279 && stats.cached_tokens + stats.prefilled_tokens <= 280 + 32);
             CHECK(stats.drafted > 0 || c.drafting == SPECDEC_DRAFT_NGRAM || c.drafting == SPECDEC_DRAFT_AUTO);
             t = next_text(t);
         }

@@ -93,7 +93,7 @@ static int open_engine(beside *b, int with_draft)
         c.drafting = SPECDEC_DRAFT_OFF;
     }
     c.threads = 1;
-    c.texts = 2;
+    c.sequences = 2;
     c.context = PROMPT + 1500;
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &error), SPECDEC_OK);
     b->block = malloc(bytes);

@@ -745,8 +745,8 @@ static void test_config(void)
         size_t at;
         int low, high; /* the first values that are refused */
     } limits[] = {LIMIT(threads, -1, SPECDEC_MAX_THREADS + 1), LIMIT(context, -1, (1 << 24) + 1), LIMIT(batch, -1, 513),
-                  LIMIT(texts, -1, SPECDEC_MAX_TEXTS + 1), LIMIT(forks, -1, INT_MAX), LIMIT(fork_depth, -1, 9),
-                  LIMIT(cache, -1, (1 << 30) + 1), LIMIT(slice, -1, INT_MAX), LIMIT(history, -1, (1 << 24) + 1),
+                  LIMIT(sequences, -1, SPECDEC_MAX_SEQUENCES + 1), LIMIT(forks, -1, INT_MAX), LIMIT(fork_depth, -1, 9),
+                  LIMIT(cache, -1, (1 << 30) + 1), LIMIT(prefill_chunk, -1, INT_MAX), LIMIT(history, -1, (1 << 24) + 1),
                   LIMIT(logprobs, -1, 65), LIMIT(drafting, -1, SPECDEC_DRAFT_COUNT), LIMIT(rule, -1, SPECDEC_RULE_GREEDY),
                   LIMIT(async, -2, SPECDEC_MAX_THREADS), LIMIT(retrieval, 15, (1 << 24) + 1),
                   LIMIT(retrieval_chunk, -1, 65), LIMIT(policy, -1, SPECDEC_POLICY_COUNT),

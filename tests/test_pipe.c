@@ -199,8 +199,8 @@ static void run_schedule(const specdec_config *config, int ranks, int drafts, do
     deal_layers(&w.cluster, ranks, 6);
     if (drafts)
         deal_drafter(&w.cluster, 1 + dice(&w.cluster.net, ranks - 1));
-    w.texts = config->texts ? config->texts : 1;
-    alone.texts = 0;
+    w.texts = config->sequences ? config->sequences : 1;
+    alone.sequences = 0;
     alone.drafting = SPECDEC_DRAFT_OFF;
     if (!open_machine(&oracle, &alone))
         return;
@@ -242,7 +242,7 @@ static void test_schedules(void)
         const int small = maker_random(&random) % 4 ? PLAIN : WINDOWED;
         specdec_config c = config_of(small, maker_random(&random) % 3 && small == PLAIN ? NOISY : small);
 
-        c.texts = maker_random(&random) % 3 ? 1 : TEXTS;
+        c.sequences = maker_random(&random) % 3 ? 1 : TEXTS;
         c.drafting = i % 2 ? SPECDEC_DRAFT_MODEL : draftings[i / 2 % 4];
         c.policy = maker_random(&random) % 4 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.batch = 1 + (int)(maker_random(&random) % 90);
@@ -264,7 +264,7 @@ static void test_draft_rank(void)
         const int small = maker_random(&random) % 4 ? PLAIN : WINDOWED;
         specdec_config c = config_of(small, maker_random(&random) % 3 && small == PLAIN ? NOISY : small);
 
-        c.texts = maker_random(&random) % 3 ? 1 : TEXTS;
+        c.sequences = maker_random(&random) % 3 ? 1 : TEXTS;
         c.drafting = i % 4 ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_AUTO;
         c.policy = maker_random(&random) % 4 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.batch = 1 + (int)(maker_random(&random) % 90);
@@ -291,7 +291,7 @@ static void test_fork_in_flight(void)
     c.net.late = 5e-4;
     ended.max_tokens = 1;
     deal_layers(&c, 4, 6);
-    config.texts = 6;
+    config.sequences = 6;
     config.async = 1;
     config.drafting = SPECDEC_DRAFT_MODEL;
     alone.drafting = SPECDEC_DRAFT_OFF;
@@ -418,7 +418,7 @@ static void test_full(void)
     config.target = config.draft = source_of(&endless);
     config.context = 600;
     config.cache = 150;
-    config.texts = 2;
+    config.sequences = 2;
     config.tree_size = config.batch = 40;
     config.async = 1;
     config.drafting = SPECDEC_DRAFT_MODEL;
@@ -1082,7 +1082,7 @@ static void test_cancel_waits(void)
         deal_layers(&c, 3, 6);
         if (way == 3)
             deal_drafter(&c, 2);
-        config.texts = texts;
+        config.sequences = texts;
         config.batch = 8;
         config.async = 1;
         config.policy = SPECDEC_POLICY_DYNAMIC;

@@ -541,7 +541,7 @@ for flags in "-n 60" "-n 60 --temp 0.8 --seed 3 --top-k 40" "-n 400 -c 300 --kv 
     for spec in off auto "draft -t 2"; do
         for streams in 1 3 8; do
             # shellcheck disable=SC2086
-            run many -f "$T/lines.jsonl" --streams $streams --spec $spec $flags
+            run many -f "$T/lines.jsonl" --sequences $streams --spec $spec $flags
             check "many texts: $flags, $streams at a time, --spec $spec" [ "$status $(wc -l < "$T/out")" = "0 12" ]
             # shellcheck disable=SC2086
             same_texts "each is what it is alone ($streams streams, --spec $spec)" $flags
@@ -551,7 +551,7 @@ done
 check "why they end: stop strings" [ "$(grep -c '"stop":"string"}$' "$T/out")" -ge 3 ]
 check "nothing of the stop string is written" sh -c "! grep -q 'day' $T/out"
 check "why they end: the context" [ "$(grep -c '"stop":"context"}$' "$T/out")" -ge 1 ]
-many -f - --in-order --streams 5 -n 60 < "$T/lines.jsonl" > "$T/out" 2> "$T/err"
+many -f - --in-order --sequences 5 -n 60 < "$T/lines.jsonl" > "$T/out" 2> "$T/err"
 check "lines from standard input" [ $? -eq 0 ]
 same_texts "from standard input" -n 60
 check "no words besides them" silent
@@ -562,7 +562,7 @@ ids=$(sed -n '3s/.*"stop":"[a-z]*","ids":\[\([0-9,]*\)\]}$/\1/p' "$T/out")
 "$B/specdec-tokens" -m $TARGET --decode "$ids" > "$T/written"
 "$B/specdec" -m $TARGET --spec off -p "$(sed -n 3p "$T/prompts")" -n 60 > "$T/answer"
 check "many --ids: the tokens of prompt and answer" same "$T/answer" "$T/written"
-run many -f "$T/lines.jsonl" --cache 200 -n 60 --streams 8
+run many -f "$T/lines.jsonl" --cache 200 -n 60 --sequences 8
 check "a cache too small for so many at a time: they take turns" [ $status -eq 0 ]
 same_texts "in a small cache" -n 60
 {
@@ -602,7 +602,7 @@ check "messages without a chat format: errors that say so" [ "$status $(grep -c 
     echo '{"id": 9, "prompt": "Tom had a", "temperature": 0.7, "top_k": -1, "max_tokens": 2e1}'
     echo '{"id": 10, "prompt": "Tom had a", "temperature": 0.7, "repeat_penalty": 1.5, "repeat_last_n": 0, "max_tokens": 20}'
 } > "$T/own.jsonl"
-run many -f "$T/own.jsonl" -n 40 --temp 0.6 --seed 8 --streams 3
+run many -f "$T/own.jsonl" -n 40 --temp 0.6 --seed 8 --sequences 3
 check "lines with settings of their own" [ "$status $(wc -l < "$T/out")" = "0 10" ]
 check "without words" silent
 decode "$T/out"
@@ -672,7 +672,7 @@ check "and it is so" same "$T/answer" "$T/many-1"
 for id in 1 2 3 4 5 6; do # a model that forks by itself
     printf '{"id":%d,"prompt":"Paul wants to make a boat on the island. What must he do?"}\n' $id
 done > "$T/forks.jsonl"
-run "$B/many" -m examples/models/tiny-fork-q8_0.gguf -f "$T/forks.jsonl" -n 200 --streams 2
+run "$B/many" -m examples/models/tiny-fork-q8_0.gguf -f "$T/forks.jsonl" -n 200 --sequences 2
 check "many: no text takes the place of another line by a fork" [ "$status $(grep -c '"text":' "$T/out")" = "0 6" ]
 : > "$T/none.jsonl"
 run many -f "$T/none.jsonl"
@@ -710,7 +710,7 @@ rm -f "$T/out"
 for i in $(seq 80); do # more than any machine answers in a second
     cat "$T/lines.jsonl"
 done > "$T/endless.jsonl"
-listening "$B/many" -m $TARGET -f "$T/endless.jsonl" -c 20000 --temp 5 --streams 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
+listening "$B/many" -m $TARGET -f "$T/endless.jsonl" -c 20000 --temp 5 --sequences 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
 process=$!
 sleep 1
 kill -INT $process
@@ -942,18 +942,18 @@ run "$B/specdec-bench" --compare $pair --prompts "$T/prompts.jsonl" --positions 
 check "specdec-bench --compare as a table" grep -q '| 0.6 | 8 |' "$T/out"
 run "$B/specdec-bench" --compare -m $TARGET --prompts "$T/prompts"
 check "specdec-bench --compare without a draft model is wrong usage" [ $status -eq 2 ]
-run "$B/specdec-bench" $pair --streams 1,3,8 --wait -r 1 -n 4 -c 32 -o json
-check "specdec-bench --streams --wait -o json" [ $status -eq 0 ]
+run "$B/specdec-bench" $pair --sequences 1,3,8 --wait -r 1 -n 4 -c 32 -o json
+check "specdec-bench --sequences --wait -o json" [ $status -eq 0 ]
 check "is valid" valid "$T/out"
-check "has a row for each number of streams" [ "$(grep -c '"streams":[138],.*"tok_s":[1-9].*"spec_tokens_per_step":[1-9]' "$T/out")" -eq 3 ]
+check "has a row for each number of streams" [ "$(grep -c '"sequences":[138],.*"tok_s":[1-9].*"spec_tokens_per_step":[1-9]' "$T/out")" -eq 3 ]
 check "and what a text waits" grep -q '"wait":{"prompt_tokens":2000,.*"steps_max":[0-9]' "$T/out"
-run "$B/specdec-bench" -m $TARGET -t 1 --streams 2 -r 1 -n 2 -c 16 --spec off
-check "specdec-bench --streams as a table" grep -q '^| 2 |.*|$' "$T/out"
-run "$B/specdec-bench" -m examples/models/tiny-fork-q8_0.gguf -t 1 --streams 2,4 -r 1 -n 200 -c 16 --spec off
-check "specdec-bench --streams: no text takes the place of another by a fork" [ $status -eq 0 ]
-run "$B/specdec-bench" -m $TARGET -t 1 --streams 1,2 -r 1 -n 2 -c 16 -o svg
-check "specdec-bench --streams as a picture" [ "$status $(grep -c '^<polyline' "$T/out") $(tail -n 1 "$T/out")" = "0 3 </svg>" ]
-for bad in "--streams 0" "--streams 1,x" "--streams 65" "--streams 2 --compare" "--wait -o svg" "--streams 1 --spec draft" "--streams 1 --spec heads"; do
+run "$B/specdec-bench" -m $TARGET -t 1 --sequences 2 -r 1 -n 2 -c 16 --spec off
+check "specdec-bench --sequences as a table" grep -q '^| 2 |.*|$' "$T/out"
+run "$B/specdec-bench" -m examples/models/tiny-fork-q8_0.gguf -t 1 --sequences 2,4 -r 1 -n 200 -c 16 --spec off
+check "specdec-bench --sequences: no text takes the place of another by a fork" [ $status -eq 0 ]
+run "$B/specdec-bench" -m $TARGET -t 1 --sequences 1,2 -r 1 -n 2 -c 16 -o svg
+check "specdec-bench --sequences as a picture" [ "$status $(grep -c '^<polyline' "$T/out") $(tail -n 1 "$T/out")" = "0 3 </svg>" ]
+for bad in "--sequences 0" "--sequences 1,x" "--sequences 65" "--sequences 2 --compare" "--wait -o svg" "--sequences 1 --spec draft" "--sequences 1 --spec heads"; do
     # shellcheck disable=SC2086
     run "$B/specdec-bench" -m $TARGET --prompts "$T/prompts" $bad
     check "specdec-bench: wrong usage: $bad" [ $status -eq 2 ]

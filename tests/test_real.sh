@@ -64,10 +64,10 @@ texts()
 {
     for how in "--temp 0" "$SAMPLED"; do
         # shellcheck disable=SC2086
-        "$B/many" -m "$MODEL" -f "$T/prompts.jsonl" --in-order -n "$LENGTH" -c 512 --streams 1 --spec off $how > "$T/plain" 2> "$T/err"
+        "$B/many" -m "$MODEL" -f "$T/prompts.jsonl" --in-order -n "$LENGTH" -c 512 --sequences 1 --spec off $how > "$T/plain" 2> "$T/err"
         check "$1: eight texts ($how)" [ "$(grep -c '"text":"..*"' "$T/plain")" -eq 8 ]
-        for other in "--streams 8 --spec ngram" "--streams 8 --spec off" "--streams 3 --spec auto"; do
-            [ -z "$SPECDEC_QUICK" ] || [ "$other" = "--streams 8 --spec ngram" ] || continue
+        for other in "--sequences 8 --spec ngram" "--sequences 8 --spec off" "--sequences 3 --spec auto"; do
+            [ -z "$SPECDEC_QUICK" ] || [ "$other" = "--sequences 8 --spec ngram" ] || continue
             # shellcheck disable=SC2086
             run "$B/many" -m "$MODEL" -f "$T/prompts.jsonl" --in-order -n "$LENGTH" -c 512 $other $how
             check "$1: the same texts with $other ($how)" same "$T/plain" "$T/out"

@@ -269,7 +269,7 @@ static void schedule(int kind, int drafting, int texts, float temperature, uint6
     machine m, oracle;
     int i, k;
 
-    c.texts = texts;
+    c.sequences = texts;
     c.drafting = SPECDEC_DRAFT_AUTO;
     if (drafting == 0)
         c.drafting = SPECDEC_DRAFT_NGRAM;

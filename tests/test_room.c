@@ -145,7 +145,7 @@ static void bound_caches(void)
         CHECK(c.kv.span[SPECDEC__WINDOW].count <= c.kv.span[SPECDEC__WHOLE].count);
         CHECK(c.kv.span[SPECDEC__WINDOW].count > 0);
     }
-    c.room.views = SPECDEC_MAX_TEXTS;
+    c.room.views = SPECDEC_MAX_SEQUENCES;
     c.room.length = 1 << 24;
     c.room.keys = 1 << 30;
     c.room.nodes = 1 << 20;
@@ -201,11 +201,11 @@ static int draft_fits(specdec__drafter *d, int views, int nodes)
         } else if (d->kind == &specdec__draft_layer_kind) {
             specdec__draft_layer *m = (specdec__draft_layer *)d->state;
 
-            fits &= specdec__view_reserve(&m->texts[i].view, &m->context.kv, nodes);
+            fits &= specdec__view_reserve(&m->sequences[i].view, &m->context.kv, nodes);
         } else if (d->kind == &specdec__draft_recall_kind) {
             specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-            fits &= specdec__view_reserve(&m->cache.texts[i].view, &m->cache.context.kv, m->nodes);
+            fits &= specdec__view_reserve(&m->cache.sequences[i].view, &m->cache.context.kv, m->nodes);
         }
     }
     return fits;
@@ -223,9 +223,9 @@ static int fill_engine(const specdec_config *c)
     if (!open_machine(&m, c))
         return 1;
     text[0] = m.first;
-    for (i = 1; i < c->texts; i++)
+    for (i = 1; i < c->sequences; i++)
         bad += specdec_open(m.first, &text[i]) != SPECDEC_OK;
-    for (i = 0; i < c->texts && !bad; i++) {
+    for (i = 0; i < c->sequences && !bad; i++) {
         int32_t tokens[MOST_CONTEXT];
         int n, count = 1 + roll(roll(4) ? 2 : c->context);
 
@@ -235,7 +235,7 @@ static int fill_engine(const specdec_config *c)
         if (count)
             bad += specdec_prompt_tokens(text[i], tokens, count) != SPECDEC_OK;
     }
-    for (i = 0; i < c->texts && !bad && c->context > 1; i++) {
+    for (i = 0; i < c->sequences && !bad && c->context > 1; i++) {
         do
             result = specdec_next(text[i], &piece);
         while (!result);
@@ -244,7 +244,7 @@ static int fill_engine(const specdec_config *c)
             fprintf(stderr, "%s\n", specdec_error_text(text[i]));
     }
     for (i = 0; i < m.first->engine->drafter_count && !bad; i++)
-        bad += !draft_fits(&m.first->engine->drafters[i], c->texts, m.first->engine->config.tree_size);
+        bad += !draft_fits(&m.first->engine->drafters[i], c->sequences, m.first->engine->config.tree_size);
     close_machine(&m);
     return bad;
 }
@@ -286,7 +286,7 @@ static void walk_engines(int deep)
                             memset(&c, 0, sizeof c);
                             c.target = source_of(&models[kind]);
                             c.context = context;
-                            c.texts = texts;
+                            c.sequences = texts;
                             c.batch = batches[batch];
                             c.tree_size = trees[tree];
                             c.tree_depth = 2 + roll(3);
@@ -336,7 +336,7 @@ static void plain_engines(void)
     CHECK(bytes[2] - bytes[0] > 30 * 301 * sizeof(float)); /* rows of logits */
     c.tree_size = 0;
     c.batch = 1;
-    c.texts = 5; /* a root each */
+    c.sequences = 5; /* a root each */
     if (open_machine(&m, &c)) {
         CHECK_EQUAL_INT(m.first->engine->target.most, 6);
         close_machine(&m);
@@ -419,7 +419,7 @@ static void walk_loads(void)
         memset(&c, 0, sizeof c);
         c.target = source_of(&models[turn % KINDS]);
         c.context = 2 + roll(MOST_CONTEXT);
-        c.texts = 1 + roll(MOST_TEXTS);
+        c.sequences = 1 + roll(MOST_TEXTS);
         c.tree_size = 2 + roll(4);
         c.batch = turn % 3 ? 64 : 1;
         c.threads = 1;
@@ -429,9 +429,9 @@ static void walk_loads(void)
         c.batch = turn % 2 ? 17 : 1;
         if (!open_machine(&b, &c))
             continue;
-        for (i = 0; i < c.texts; i++) {
+        for (i = 0; i < c.sequences; i++) {
             int32_t tokens[MOST_CONTEXT + 2];
-            const int at = i ? c.texts - i : 0, count = 1 + roll(c.context - 1); /* the last one first */
+            const int at = i ? c.sequences - i : 0, count = 1 + roll(c.context - 1); /* the last one first */
             size_t bytes = 0;
             unsigned char *data;
 
@@ -447,11 +447,11 @@ static void walk_loads(void)
             data = (unsigned char *)malloc(bytes);
             bad += specdec_save(from[i], data, bytes, &bytes) != SPECDEC_OK;
             if (specdec_load(to[at], data, bytes) && bad++ < 8)
-                fprintf(stderr, "context %d text %d of %d, kind %d: %s\n", c.context, i, c.texts, turn % KINDS,
+                fprintf(stderr, "context %d text %d of %d, kind %d: %s\n", c.context, i, c.sequences, turn % KINDS,
                         specdec_error_text(to[at]));
             free(data);
         }
-        for (i = 0; i < c.texts && !bad; i++) {
+        for (i = 0; i < c.sequences && !bad; i++) {
             specdec_result result;
 
             do

@@ -306,9 +306,9 @@ static void one_of_several(int target, int i)
     if (!open_machine(&alone, &c))
         return;
     add_drafts(&c, target, i % 2);
-    c.texts = 4;
+    c.sequences = 4;
     c.batch = 16;
-    c.slice = 5;
+    c.prefill_chunk = 5;
     if (!open_machine(&m, &c))
         return;
     texts[0] = m.first;
@@ -371,7 +371,7 @@ static void test_forks(void)
     int i, born;
 
     TEST("a text that forks is saved without its children, and forks where it had not; a child is saved, but none is replaced");
-    c.texts = 30;
+    c.sequences = 30;
     c.forks = 2; /* so that there are places for all of them, whenever they come */
     c.hooks.fork = sevens;
     c.settings.sampling.temperature = 1;
@@ -423,7 +423,7 @@ static void test_waiting_fork(void)
     int n;
 
     TEST("a text whose fork waits for a place is not saved");
-    c.texts = 2;
+    c.sequences = 2;
     c.hooks.fork = sevens;
     c.settings.sampling.temperature = 1;
     if (!open_machine(&m, &c))
@@ -461,7 +461,7 @@ static int try_file(specdec *t, const file *f, size_t size, const file *before)
 
         specdec_tokens(t, &tokens, &count);
         CHECK(stop != SPECDEC_STOP_END || (count > 0 && which == tokens[count - 1]));
-        specdec_restore(t, NULL, 0, &length);
+        specdec_join_forks(t, NULL, 0, &length);
         CHECK(length <= 300 + 1024 * (size_t)count);
         of_one.length = 0;
         hand_out(t, 3, &of_one);
@@ -673,7 +673,7 @@ static void test_full_cache(void)
     machine m;
 
     TEST("a text for which the cache has no room left is refused, until there is room");
-    c.texts = 2;
+    c.sequences = 2;
     c.cache = 20;
     c.batch = c.tree_size = 4;
     if (!open_machine(&m, &c))
@@ -832,7 +832,7 @@ static void test_sliding(void)
             add_drafts(&c, target, i % 3 == 0);
         c.threads = i % 3 ? 1 : 2;
         c.async = i % 3 ? 0 : 1;
-        c.texts = 1 + i % 2;
+        c.sequences = 1 + i % 2;
         if (!open_machine(&oracle, &plain))
             return;
         {
@@ -975,7 +975,7 @@ static void test_slide_work(void)
 
     TEST("texts slide one by one, whoever calls specdec_work; a text that has slid is saved and goes on");
     c.context = plain.context = 64;
-    c.texts = 2;
+    c.sequences = 2;
     c.settings.slide = plain.settings.slide = 2;
     c.settings.sampling.temperature = plain.settings.sampling.temperature = 1;
     if (!open_machine(&m, &c) || !open_machine(&alone, &plain))
@@ -1047,7 +1047,7 @@ static void test_slide_ends(void)
         close_machine(&m);
     }
     c.settings.sampling.bias_count = 0;
-    c.texts = 30;
+    c.sequences = 30;
     c.forks = 1;
     c.hooks.fork = sevens;
     if (!open_machine(&m, &c))

@@ -659,7 +659,7 @@ static void test_narrow(void)
     int i;
 
     TEST("a draft model guesses for several texts also when prompts are read token by token");
-    c.texts = 2;
+    c.sequences = 2;
     c.batch = 1;
     c.tree_size = 4; /* the same tree at every step */
     CHECK(open_session(&s, &c));

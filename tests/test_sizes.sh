@@ -31,11 +31,11 @@ weighs_as() # OPTIONS BYTES OPTION...: the same with other options than $SMALL
     check "$text bytes are at most $bytes: $*" [ "$text" -le "$bytes" ]
 }
 LEAST="-DSPECDEC_NO_BPE -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_CHAT -DSPECDEC_NO_HEADS -DSPECDEC_NO_SAVE -DSPECDEC_NO_TRIFORCE
-    -DSPECDEC_NO_NGRAM -DSPECDEC_NO_EXPERTS -DSPECDEC_NO_STREAMS -DSPECDEC_NO_CONSTRAINTS"
+    -DSPECDEC_NO_NGRAM -DSPECDEC_NO_EXPERTS -DSPECDEC_NO_SEQUENCES -DSPECDEC_NO_CONSTRAINTS"
 weighs_as -O2 833000 # every instruction set
 weighs 280500
 weighs 275400 -DSPECDEC_NO_NGRAM
-weighs 276700 -DSPECDEC_NO_STREAMS
+weighs 276700 -DSPECDEC_NO_SEQUENCES
 weighs 274500 -DSPECDEC_NO_SAVE
 weighs 275000 -DSPECDEC_NO_TRIFORCE
 weighs 272000 -DSPECDEC_NO_HEADS
@@ -119,24 +119,24 @@ int main(int argc, char **argv)
     fprintf(stderr, "%s\n", specdec_error_text(engine));
     bad |= specdec_open(engine, &text) != SPECDEC_ERROR_UNSUPPORTED || text;
     fprintf(stderr, "%s\n", specdec_error_text(engine));
-    bad |= specdec_save_seen(engine, NULL, 0, &bytes) != SPECDEC_ERROR_ARGUMENT;
+    bad |= specdec_save_history(engine, NULL, 0, &bytes) != SPECDEC_ERROR_ARGUMENT;
     config.drafting = SPECDEC_DRAFT_NGRAM;
     bad |= specdec_memory_needed(&config, &bytes, &error) != SPECDEC_ERROR_UNSUPPORTED;
     fprintf(stderr, "%s\n", error.text);
     config.drafting = SPECDEC_DRAFT_AUTO;
-    config.texts = 2;
+    config.sequences = 2;
     bad |= specdec_memory_needed(&config, &bytes, &error) != SPECDEC_ERROR_UNSUPPORTED;
     fprintf(stderr, "%s\n", error.text);
     return bad;
 }
 END
 # shellcheck disable=SC2086
-run $CC -std=c99 -O0 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_SAVE -DSPECDEC_NO_NGRAM -DSPECDEC_NO_STREAMS $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
+run $CC -std=c99 -O0 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_SAVE -DSPECDEC_NO_NGRAM -DSPECDEC_NO_SEQUENCES $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
 check "a program without verifiers, saved texts, n-grams and further texts compiles" [ $status -eq 0 ]
 run "$T/rule" $TARGET
 check "rules and calls that were left out are refused, and coupled is not" [ $status -eq 0 ]
 check "which names the option" says 'SPECDEC_NO_VERIFIERS'
 check "which names that option, too" says 'SPECDEC_NO_SAVE'
-check "and that of several texts" says 'SPECDEC_NO_STREAMS'
+check "and that of several texts" says 'SPECDEC_NO_SEQUENCES'
 check "and the drafts that are left out" says 'drafting "ngram" is left out of this build'
 report test_sizes

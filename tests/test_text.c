@@ -686,7 +686,7 @@ static void test_ends(void)
 }
 
 /* Opens an SPM vocabulary with these texts, all of one type, behind the others: from token 259 on. */
-static void open_texts(subject *s, builder *b, const char *const *texts, int count, int type)
+static void open_sequences(subject *s, builder *b, const char *const *texts, int count, int type)
 {
     recipe r = spm_recipe;
     int types[8], i;
@@ -727,7 +727,7 @@ static void test_marks(void)
     TEST("a text that llama.cpp knows as an end is an end and a control token, whatever its type");
     for (i = 0; i < SPECDEC__COUNT(ends); i++)
         for (t = 0; t < 7; t++) {
-            open_texts(&s, &b, &ends[i], 1, types[t]);
+            open_sequences(&s, &b, &ends[i], 1, types[t]);
             CHECK(specdec__vocab_is_end(&s.v, 259) && specdec__vocab_type(&s.v, 259) == SPECDEC__TOKEN_CONTROL);
             CHECK(specdec__vocab_is_end(&s.v, 2) == (strcmp(ends[i], "<|tool_response>") != 0)); /* </s> */
             GIVES(&s, ends[i], SPECDEC_TOKENIZE_SPECIAL, 0, 259);
@@ -736,31 +736,31 @@ static void test_marks(void)
     TEST("other texts are no ends, and their types stay");
     for (i = 0; i < SPECDEC__COUNT(others); i++)
         for (t = 1; t < 7; t++) {
-            open_texts(&s, &b, &others[i], 1, types[t]);
+            open_sequences(&s, &b, &others[i], 1, types[t]);
             CHECK(!specdec__vocab_is_end(&s.v, 259) && s.v.end_count == 1);
             CHECK(strncmp(others[i], "<|fim", 5) == 0 || strcmp(others[i], "<|channel|>") == 0 ||
                   specdec__vocab_type(&s.v, 259) == types[t]);
             close_subject(&s);
         }
     TEST("<|end|> ends a message, no text, where <|return|> and <|call|>, or <|flush|> and <|calls|>, do that");
-    open_texts(&s, &b, harmony, 4, 3);
+    open_sequences(&s, &b, harmony, 4, 3);
     CHECK(!specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
     CHECK(specdec__vocab_type(&s.v, 259) == SPECDEC__TOKEN_USER_DEFINED &&
           specdec__vocab_type(&s.v, 262) == SPECDEC__TOKEN_USER_DEFINED);
     close_subject(&s);
-    open_texts(&s, &b, open_solar, 3, 1);
+    open_sequences(&s, &b, open_solar, 3, 1);
     CHECK(!specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
     close_subject(&s);
-    open_texts(&s, &b, half, 3, 4);
+    open_sequences(&s, &b, half, 3, 4);
     CHECK(specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
     close_subject(&s);
     TEST("</s> is plain text where <|tool_response> ends texts, even if the file names it");
-    open_texts(&s, &b, tool, 2, 3);
+    open_sequences(&s, &b, tool, 2, 3);
     CHECK(s.v.eos == 2 && !specdec__vocab_is_end(&s.v, 2) && specdec__vocab_is_end(&s.v, 259));
     CHECK_EQUAL_INT(specdec__vocab_type(&s.v, 2), SPECDEC__TOKEN_NORMAL);
     close_subject(&s);
     TEST("tokens around a gap are control tokens, and end nothing");
-    open_texts(&s, &b, gap, 3, 1);
+    open_sequences(&s, &b, gap, 3, 1);
     for (t = 259; t < 262; t++)
         CHECK(specdec__vocab_type(&s.v, (uint32_t)t) == SPECDEC__TOKEN_CONTROL && !specdec__vocab_is_end(&s.v, t));
     close_subject(&s);

@@ -289,17 +289,17 @@ static void remember(world *w, const slot *s)
     specdec_tokens(s->text, &tokens, &w->past_count[at]);
     memcpy(w->past[at], tokens, (size_t)w->past_count[at] * sizeof *tokens);
     specdec_get_stats(s->text, &stats);
-    kept_taken += stats.kept_tokens;
+    kept_taken += stats.cached_tokens;
     open_taken += stats.shared_tokens;
     all_prompted += stats.prompt_tokens;
 }
 
 static slot *any_slot(world *w, int open)
 {
-    int first = dice(w, w->config.texts), i;
+    int first = dice(w, w->config.sequences), i;
 
-    for (i = 0; i < w->config.texts; i++) {
-        slot *s = &w->slots[(first + i) % w->config.texts];
+    for (i = 0; i < w->config.sequences; i++) {
+        slot *s = &w->slots[(first + i) % w->config.sequences];
 
         if ((s->text != NULL) == open)
             return s;
@@ -440,7 +440,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
     memset(&w, 0, sizeof w);
     w.config = *c;
     w.random = seed + check_seed() * 1000003;
-    alone.texts = alone.cache = 0;
+    alone.sequences = alone.cache = 0;
     alone.drafting = SPECDEC_DRAFT_OFF;
     if (!open_machine(&oracle, &alone) || !open_machine(&w.own, c))
         return;
@@ -451,13 +451,13 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
         act(&w);
         ahead += w.own.first->engine->ahead->on;
     }
-    for (i = 0; i < c->texts; i++)
+    for (i = 0; i < c->sequences; i++)
         if (w.slots[i].text) {
             check_slot(&w.slots[i]);
             specdec_close(w.slots[i].text);
         }
     CHECK_EQUAL_INT(used_pages(w.own.first), 0);
-    specdec_drop_kept(w.own.first);
+    specdec_drop_prefixes(w.own.first);
     CHECK_EQUAL_INT(used_pages(w.own.first), 0);
     for (i = 0; i < SPECDEC__SPANS; i++)
         CHECK_EQUAL_INT(w.own.first->engine->target.kv.span[i].idle, 0);
@@ -498,20 +498,20 @@ static void test_schedules(void)
             c.heads.data = layer.data;
             c.heads.size = layer.size;
         }
-        c.texts = counts[i % 7];
+        c.sequences = counts[i % 7];
         c.drafting = draftings[maker_random(&random) % 6];
         retrieve(&c, small != PLAIN && !given_model, i);
         c.drafting = given_model && (c.drafting == SPECDEC_DRAFT_MODEL || c.drafting == SPECDEC_DRAFT_HEADS) ? SPECDEC_DRAFT_NGRAM : c.drafting;
         c.policy = maker_random(&random) % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
-        c.slice = (int)(maker_random(&random) % 3) * 3;
+        c.prefill_chunk = (int)(maker_random(&random) % 3) * 3;
         c.batch = 1 + (int)(maker_random(&random) % 70);
         c.tree_size = maker_random(&random) % 2 ? 0 : 3 + (int)(maker_random(&random) % 20);
         c.kv = maker_random(&random) % 2 ? NULL : "q8_0";
         c.threads = 1 + (int)(maker_random(&random) % 2);
         c.cache = maker_random(&random) % 3 ? 0 : 1 + (int)(maker_random(&random) % 200);
-        if (c.texts == 1)
+        if (c.sequences == 1)
             c.cache = c.cache % 2 ? CONTEXT_TOKENS * (2 + c.cache % 5) : 0; /* what is kept of one text lies beside it */
-        c.kept = i % 4 ? 0 : -1 + i / 4 % 5;
+        c.prefixes = i % 4 ? 0 : -1 + i / 4 % 5;
         run_schedule(&c, (uint64_t)i + 1, 150);
     }
     printf("  %d schedules: %d steps, %d of them for several texts; %d pieces; %d calls cancelled, %d without room\n", schedules, steps,
@@ -561,7 +561,7 @@ static void test_beside(void)
         specdec_config c = pair_of(small, i);
 
         memset(&c.heads, 0, sizeof c.heads);
-        c.texts = counts[i % 5];
+        c.sequences = counts[i % 5];
         c.drafting = maker_random(&random) % 2 ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_MODEL;
         c.policy = maker_random(&random) % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.tree_size = maker_random(&random) % 2 ? 0 : 3 + (int)(maker_random(&random) % 20);
@@ -569,7 +569,7 @@ static void test_beside(void)
         c.kv = maker_random(&random) % 2 ? NULL : "q8_0";
         c.threads = 2 + (int)(maker_random(&random) % 3);
         c.async = 1 + (int)(maker_random(&random) % 2);
-        c.cache = maker_random(&random) % 3 || c.texts == 1 ? 0 : 1 + (int)(maker_random(&random) % 200);
+        c.cache = maker_random(&random) % 3 || c.sequences == 1 ? 0 : 1 + (int)(maker_random(&random) % 200);
         tardy = 2 + (int)(maker_random(&random) % 30);
         run_schedule(&c, (uint64_t)i + 1, quick ? 60 : 100);
         tardy = 0;
@@ -619,14 +619,14 @@ static void test_flight(void)
         specdec_config c = config_of(small, maker_random(&random) % 3 && small == PLAIN ? NOISY : small);
 
         memset(&c.heads, 0, sizeof c.heads);
-        c.texts = counts[i % 5];
+        c.sequences = counts[i % 5];
         c.drafting = maker_random(&random) % 2 ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_MODEL;
         c.tree_size = i % 2 ? 0 : 2 + i / 2 % 8;
         c.batch = 1 + (int)(maker_random(&random) % (i % 2 ? 90 : 12)); /* numbers for few nodes are soon used up */
         c.kv = maker_random(&random) % 2 ? NULL : "q8_0";
         c.threads = 2;
         c.async = 1;
-        c.cache = maker_random(&random) % 3 || c.texts == 1 ? 0 : 1 + (int)(maker_random(&random) % 200);
+        c.cache = maker_random(&random) % 3 || c.sequences == 1 ? 0 : 1 + (int)(maker_random(&random) % 200);
         pipe_depth = 1 + (int)(maker_random(&random) % 8);
         run_schedule(&c, (uint64_t)i + 1, 120);
         end_in_flight(&c, (uint64_t)i);
@@ -701,7 +701,7 @@ static void test_forks(void)
 
         alone = c;
         alone.fork_token = "";
-        c.texts = 200;
+        c.sequences = 200;
         c.drafting = draftings[i / 2 % 6];
         retrieve(&c, model != PLAIN, i);
         c.settings.max_tokens = 40;
@@ -731,13 +731,13 @@ static void test_forks(void)
         while (specdec_work(m.first) == SPECDEC_OK)
             continue;
         check_family(m.first, 0, c.fork_depth, by_token);
-        CHECK_EQUAL_INT(specdec_restore(m.first, NULL, 0, &length), length ? SPECDEC_ERROR_BUFFER : SPECDEC_OK);
-        CHECK_EQUAL_INT(specdec_restore(m.first, text, sizeof text, &again), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, NULL, 0, &length), length ? SPECDEC_ERROR_BUFFER : SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, text, sizeof text, &again), SPECDEC_OK);
         CHECK_EQUAL_INT(length, again);
         specdec_close(m.first);
         CHECK_EQUAL_INT(used_pages(m.first), 0);
         for (k = 0; k < 200; k++)
-            CHECK(!m.first->engine->texts[k].open);
+            CHECK(!m.first->engine->sequences[k].open);
         close_machine(&m);
         close_machine(&oracle);
     }
@@ -812,7 +812,7 @@ static void test_bytes(void)
         c.logprobs = 2;
         one = c;
         one.drafting = SPECDEC_DRAFT_OFF;
-        c.texts = i % 7 ? 8 : 200;
+        c.sequences = i % 7 ? 8 : 200;
         c.policy = i % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         if (!open_machine(&oracle, &one) || !open_machine(&m, &c))
             return;
@@ -867,7 +867,7 @@ static void test_bytes(void)
             CHECK_EQUAL_INT(alone.count, many[k].count);
             CHECK(alone.length == many[k].length && memcmp(alone.bytes, many[k].bytes, alone.length) == 0);
             CHECK(memcmp(alone.logprobs, many[k].logprobs, (size_t)alone.count * sizeof *alone.logprobs) == 0);
-            CHECK_EQUAL_INT(specdec_restore(t[k], whole, sizeof whole, &length), SPECDEC_OK);
+            CHECK_EQUAL_INT(specdec_join_forks(t[k], whole, sizeof whole, &length), SPECDEC_OK);
             CHECK(alone.length == length && memcmp(alone.bytes, whole, length) == 0);
             specdec_close(t[k]);
         }
@@ -916,7 +916,7 @@ static void check_table(const specdec__engine *e)
     int i;
 
     for (i = 0; i < e->room.views; i++) {
-        const specdec *t = &e->texts[i];
+        const specdec *t = &e->sequences[i];
 
         if (!t->open) {
             CHECK_EQUAL_INT(t->view.length, 0);
@@ -930,7 +930,7 @@ static void check_table(const specdec__engine *e)
 static void wild_act(world *w)
 {
     specdec__engine *e = w->own.first->engine;
-    specdec *t = &e->texts[dice(w, w->config.texts)], *other;
+    specdec *t = &e->sequences[dice(w, w->config.sequences)], *other;
     specdec_settings settings;
     int32_t tokens[40];
     char whole[ANSWER_BYTES];
@@ -940,7 +940,7 @@ static void wild_act(world *w)
     int i, n = 1 + dice(w, 30), what = dice(w, 24);
 
     while (!t->open && dice(w, 4))
-        t = &e->texts[dice(w, w->config.texts)];
+        t = &e->sequences[dice(w, w->config.sequences)];
     for (i = 0; i < n; i++)
         tokens[i] = 5 + dice(w, 250);
     if (!t->open) {
@@ -976,10 +976,10 @@ static void wild_act(world *w)
     } else if (what < 10) {
         specdec_logits(t, NULL, NULL, 0, NULL);
     } else if (what < 11) {
-        CHECK_EQUAL_INT(specdec_restore(t, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(t, whole, sizeof whole, &length), SPECDEC_OK);
     } else if (what < 12 && w->config.drafting == SPECDEC_DRAFT_NGRAM) {
-        CHECK_EQUAL_INT(specdec_save_seen(t, seen, sizeof seen, &length), SPECDEC_OK);
-        CHECK_EQUAL_INT(specdec_load_seen(t, seen, length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_save_history(t, seen, sizeof seen, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_load_history(t, seen, length), SPECDEC_OK);
     } else if (what < 13) {
         hasty = dice(w, 3) ? NULL : t;
     } else if (what < 18) {
@@ -1017,14 +1017,14 @@ static void test_wild(void)
         w.random = (uint64_t)i * 7919 + 1;
         rubbish = i % 8 > 0;
         hasty = NULL;
-        c.texts = 2 + dice(&w, 20);
+        c.sequences = 2 + dice(&w, 20);
         c.context = dice(&w, 4) ? 100 + dice(&w, 200) : 20 + dice(&w, 60);
         c.drafting = draftings[dice(&w, 6)];
         retrieve(&c, model != PLAIN, i);
         c.policy = dice(&w, 2) ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.kv = kinds[dice(&w, 3)];
         c.batch = dice(&w, 2) ? 1 + dice(&w, 4) : 64;
-        c.slice = dice(&w, 4);
+        c.prefill_chunk = dice(&w, 4);
         c.tree_size = dice(&w, 2) ? 0 : 2 + dice(&w, 62);
         c.cache = dice(&w, 2) ? 0 : 1 + dice(&w, 600);
         c.history = dice(&w, 2) ? 1 + dice(&w, 300) : c.drafting == SPECDEC_DRAFT_NGRAM;
@@ -1033,7 +1033,7 @@ static void test_wild(void)
         c.fork_depth = 1 + dice(&w, 8);
         c.settings.max_tokens = 60;
         alone = c;
-        alone.texts = alone.cache = alone.logprobs = alone.history = 0;
+        alone.sequences = alone.cache = alone.logprobs = alone.history = 0;
         alone.drafting = SPECDEC_DRAFT_OFF;
         c.hooks.fork = careless;
         c.hooks.progress = dice(&w, 4) ? NULL : cancels;
@@ -1047,8 +1047,8 @@ static void test_wild(void)
         for (k = 0; k < 150; k++)
             wild_act(&w);
         hasty = NULL;
-        for (k = 0; k < c.texts; k++) {
-            specdec *t = &w.own.first->engine->texts[k];
+        for (k = 0; k < c.sequences; k++) {
+            specdec *t = &w.own.first->engine->sequences[k];
 
             if (t->open)
                 check_answer(t);
@@ -1095,7 +1095,7 @@ static void test_shared_prompt(void)
     TEST("64 forks of a prompt of 1,000 tokens hold it once, and each a copy of its last page beside what it writes");
     c.context = 1100;
     alone = c;
-    c.texts = FORKS + 1;
+    c.sequences = FORKS + 1;
     c.cache = PROMPT + FORKS * 128;
     c.settings.max_tokens = OWN;
     if (!open_machine(&oracle, &alone) || !open_machine(&m, &c))
@@ -1158,7 +1158,7 @@ static void test_bombs(void)
     int i, refused = 0;
 
     TEST("a text that forks at every token gets an error when the places are gone; the others go on");
-    c.texts = 12;
+    c.sequences = 12;
     c.forks = 1000;
     c.fork_depth = 8;
     c.hooks.fork = always;
@@ -1173,13 +1173,13 @@ static void test_bombs(void)
         result = specdec_take(bomb, &piece);
         refused += result == SPECDEC_ERROR_MEMORY;
     }
-    CHECK(refused > 0 && strstr(specdec_error_text(bomb), "config.texts") != NULL);
+    CHECK(refused > 0 && strstr(specdec_error_text(bomb), "config.sequences") != NULL);
     child = specdec_child(bomb, 0);
     CHECK(child && child->fork_at == 5);
     TEST("closing what forks gives all its places back, and it can be told to go on otherwise");
     specdec_close(bomb);
     for (i = 0; i < 12; i++)
-        CHECK_EQUAL_INT(m.first->engine->texts[i].open, &m.first->engine->texts[i] == victim);
+        CHECK_EQUAL_INT(m.first->engine->sequences[i].open, &m.first->engine->sequences[i] == victim);
     m.first->engine->config.hooks.fork = NULL;
     CHECK_EQUAL_INT(specdec_prompt_tokens(victim, tokens, 4), SPECDEC_OK);
     write_all(victim);
@@ -1211,10 +1211,10 @@ static void lack_page(int drafting, int first, int second)
     machine m;
     int i, lacks = -1;
 
-    c.texts = 2;
+    c.sequences = 2;
     c.drafting = drafting ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_OFF;
     c.policy = SPECDEC_POLICY_STATIC;
-    c.slice = SPECDEC__KEYS;
+    c.prefill_chunk = SPECDEC__KEYS;
     c.tree_size = 12;
     c.async = -1;
     c.settings.sampling.biases = &endless;
@@ -1301,7 +1301,7 @@ static specdec_config config_of_sevens(void)
 {
     specdec_config c = config_of(PLAIN, -1);
 
-    c.texts = 60;
+    c.sequences = 60;
     c.drafting = SPECDEC_DRAFT_OFF;
     c.fork_depth = 1;
     c.hooks.fork = sevens;
@@ -1337,7 +1337,7 @@ static int written_ahead(const specdec_config *c, int early, int limit, const ch
     while (specdec_work(m.first) == SPECDEC_OK)
         continue;
     children = children_of(m.first);
-    CHECK_EQUAL_INT(specdec_restore(m.first, bytes, room, length), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_join_forks(m.first, bytes, room, length), SPECDEC_OK);
     close_machine(&m);
     return children;
 }
@@ -1399,8 +1399,8 @@ static void test_families(void)
         while (specdec_work(m.first) == SPECDEC_OK)
             continue;
         CHECK_EQUAL_INT(children_of(copy), children_of(m.first));
-        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
-        CHECK_EQUAL_INT(specdec_restore(copy, again, sizeof again, &length_again), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(copy, again, sizeof again, &length_again), SPECDEC_OK);
         CHECK(length == length_again && memcmp(whole, again, length) == 0);
         close_machine(&m);
     }
@@ -1416,10 +1416,10 @@ static void test_families(void)
     write_all(m.first);
     while (specdec_work(m.first) == SPECDEC_OK)
         continue;
-    CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_join_forks(m.first, whole, sizeof whole, &length), SPECDEC_OK);
     for (i = 0; (child = specdec_child(m.first, i)) != NULL; i++) {
         CHECK(child->fork_at > m.first->answer_from);
-        CHECK_EQUAL_INT(specdec_restore(child, again, sizeof again, &length_again), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(child, again, sizeof again, &length_again), SPECDEC_OK);
         CHECK(length_again == 0 || holds_bytes(whole, length, again, length_again));
     }
     CHECK(i > 0);
@@ -1437,7 +1437,7 @@ static void test_families(void)
         if (specdec_take(child, &piece) != SPECDEC_OK || piece.length > sizeof again)
             continue;
         memcpy(again, piece.bytes, piece.length);
-        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, whole, sizeof whole, &length), SPECDEC_OK);
         CHECK(memcmp(piece.bytes, again, piece.length) == 0);
     }
     CHECK(i > 0);
@@ -1459,7 +1459,7 @@ static void test_families(void)
         specdec_get_settings(m.first, &settings);
         settings.max_tokens = 2 - seed ? 2 - seed : 1;
         CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
-        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, whole, sizeof whole, &length), SPECDEC_OK);
         while (specdec_next(m.first, &piece) == SPECDEC_OK) {
             memcpy(again + length_again, piece.bytes, piece.length);
             length_again += piece.length;
@@ -1488,11 +1488,11 @@ static void test_families(void)
         memcpy(string, again, 3);
         settings.stop[0] = seed > 1 ? NULL : string;
         CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
-        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, whole, sizeof whole, &length), SPECDEC_OK);
         CHECK(length >= length_again && memcmp(whole, again, length_again) == 0);
         length_again = take_pieces(m.first, 100, again, length_again);
         CHECK(length <= length_again && memcmp(whole, again, length) == 0);
-        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, whole, sizeof whole, &length), SPECDEC_OK);
         CHECK(length == length_again && memcmp(whole, again, length) == 0);
         settings.stop[0] = NULL;
         CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
@@ -1516,7 +1516,7 @@ static void test_families(void)
         CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
         length_again = take_pieces(m.first, 100, again, length_again);
         CHECK_EQUAL_INT(specdec_stopped(m.first, NULL), SPECDEC_STOP_STRING);
-        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, whole, sizeof whole, &length), SPECDEC_OK);
         CHECK(length == length_again && memcmp(whole, again, length) == 0);
         settings.sampling.bias_count = 0;
         settings.stop[0] = NULL;
@@ -1525,7 +1525,7 @@ static void test_families(void)
     close_machine(&m);
     c.hooks.fork = sevens;
     TEST("a child that found no place for its own child, and that nobody reads, goes on when there is one");
-    c.texts = 3;
+    c.sequences = 3;
     c.forks = 1;
     c.fork_depth = 2;
     for (seed = copies = 0; seed < 16; seed++) {
@@ -1565,7 +1565,7 @@ static void test_families(void)
         write_all(m.first);
         CHECK_EQUAL_INT(children_of(m.first), 2);
         specdec_get_info(m.first, &info);
-        CHECK_EQUAL_INT(info.open_texts, 3);
+        CHECK_EQUAL_INT(info.open_sequences, 3);
         close_machine(&m);
     }
 }
@@ -1611,7 +1611,7 @@ static void test_forbidden(void)
     c.settings.sampling.bias_count = 2;
     c.settings.max_tokens = 100;
     c.logprobs = 64;
-    c.texts = 2;
+    c.sequences = 2;
     if (!open_machine(&one, &c))
         return;
     c.fork_token = "40";
@@ -1645,7 +1645,7 @@ static void test_logits_pages(void)
     int i, before;
 
     TEST("specdec_logits gives the pages of its nodes back, also where they do not suffice");
-    c.texts = 2;
+    c.sequences = 2;
     c.cache = 64;
     c.batch = 64;
     c.context = 500;
@@ -1689,9 +1689,9 @@ static void test_refusals(void)
     int i, failed = 0, mixed = 0, count[3];
 
     TEST("what is out of range is refused");
-    c.texts = SPECDEC_MAX_TEXTS + 1;
+    c.sequences = SPECDEC_MAX_SEQUENCES + 1;
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
-    c.texts = 3;
+    c.sequences = 3;
     c.fork_depth = 9;
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
     c.fork_depth = 0;
@@ -1745,8 +1745,8 @@ static void test_refusals(void)
     write_all(texts[2]);
     CHECK(texts[2]->count == CONTEXT_TOKENS || specdec_stopped(texts[2], NULL) == SPECDEC_STOP_END);
     specdec_get_info(texts[2], &info);
-    CHECK_EQUAL_INT(info.texts, 3);
-    CHECK_EQUAL_INT(info.open_texts, 1);
+    CHECK_EQUAL_INT(info.sequences, 3);
+    CHECK_EQUAL_INT(info.open_sequences, 1);
     CHECK(info.cache_free < info.cache && info.cache >= 400);
     close_machine(&m);
 }
@@ -1764,7 +1764,7 @@ static void test_seen(void)
     int day, noticed = 0;
 
     TEST("what texts have written is remembered when they are closed, saved and loaded, and the next ones are guessed from it");
-    c.texts = 2;
+    c.sequences = 2;
     c.history = 1000;
     c.drafting = SPECDEC_DRAFT_NGRAM;
     c.settings.sampling.temperature = 1;
@@ -1773,23 +1773,23 @@ static void test_seen(void)
         if (!open_machine(&m, &c))
             return;
         if (day) {
-            CHECK_EQUAL_INT(specdec_load_seen(m.first, seen, bytes - 1), SPECDEC_ERROR_FORMAT);
+            CHECK_EQUAL_INT(specdec_load_history(m.first, seen, bytes - 1), SPECDEC_ERROR_FORMAT);
             for (i = 0; i < bytes; i += 7) {
                 seen[i] ^= 4;
-                noticed += specdec_load_seen(m.first, seen, bytes) != SPECDEC_OK;
+                noticed += specdec_load_history(m.first, seen, bytes) != SPECDEC_OK;
                 seen[i] ^= 4;
             }
             CHECK_EQUAL_INT(noticed, (bytes + 6) / 7);
-            CHECK_EQUAL_INT(specdec_load_seen(m.first, seen, bytes), SPECDEC_OK);
+            CHECK_EQUAL_INT(specdec_load_history(m.first, seen, bytes), SPECDEC_OK);
         }
         CHECK_EQUAL_INT(specdec_open(m.first, &text), SPECDEC_OK);
         CHECK_EQUAL_INT(specdec_prompt_tokens(text, tokens, 5), SPECDEC_OK);
         write_all(text);
         specdec_get_stats(text, &stats[day]);
         specdec_close(text);
-        CHECK_EQUAL_INT(specdec_save_seen(m.first, NULL, 0, &bytes), SPECDEC_OK);
-        CHECK_EQUAL_INT(specdec_save_seen(m.first, seen, bytes - 1, &bytes), SPECDEC_ERROR_BUFFER);
-        CHECK_EQUAL_INT(specdec_save_seen(m.first, seen, sizeof seen, &bytes), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_save_history(m.first, NULL, 0, &bytes), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_save_history(m.first, seen, bytes - 1, &bytes), SPECDEC_ERROR_BUFFER);
+        CHECK_EQUAL_INT(specdec_save_history(m.first, seen, sizeof seen, &bytes), SPECDEC_OK);
         close_machine(&m);
     }
     printf("  %d tokens in %d steps on the first day, %d in %d on the second\n", (int)stats[0].tokens, (int)stats[0].steps,
@@ -1808,8 +1808,8 @@ static void test_slices(void)
     int i, slices = 0, before, count;
 
     TEST("a prompt is read in slices between the steps of others, as many tokens each as the caller allows");
-    c.texts = 2;
-    c.slice = 5;
+    c.sequences = 2;
+    c.prefill_chunk = 5;
     c.settings.sampling.temperature = 1;
     if (!open_machine(&m, &c))
         return;
@@ -1881,20 +1881,20 @@ static void test_alone(void)
 /* As many texts as there may be. */
 static void test_most(void)
 {
-    static specdec *texts[SPECDEC_MAX_TEXTS];
+    static specdec *texts[SPECDEC_MAX_SEQUENCES];
     specdec_config c = config_of(PLAIN, -1);
     int32_t tokens[3] = {5, 9, 70};
     machine m;
     int i, ended = 0;
 
     TEST("an engine of 1,024 texts lets all of them write");
-    c.texts = SPECDEC_MAX_TEXTS;
+    c.sequences = SPECDEC_MAX_SEQUENCES;
     c.context = 40;
     c.settings.max_tokens = 3;
     if (!open_machine(&m, &c))
         return;
     texts[0] = m.first;
-    for (i = 0; i < c.texts; i++) {
+    for (i = 0; i < c.sequences; i++) {
         if (i)
             CHECK_EQUAL_INT(specdec_open(m.first, &texts[i]), SPECDEC_OK);
         tokens[1] = 5 + i % 250;
@@ -1903,9 +1903,9 @@ static void test_most(void)
     }
     while (specdec_work(m.first) == SPECDEC_OK)
         continue;
-    for (i = 0; i < c.texts; i++)
+    for (i = 0; i < c.sequences; i++)
         ended += specdec__stream_ended(texts[i], texts[i]->count) != SPECDEC_STOP_NONE;
-    CHECK_EQUAL_INT(ended, c.texts);
+    CHECK_EQUAL_INT(ended, c.sequences);
     close_machine(&m);
 }
 
@@ -1915,8 +1915,8 @@ static int held(const specdec__engine *e)
     int i, sum = 0;
 
     for (i = 0; i < e->room.views; i++)
-        if (e->texts[i].open && e->texts[i].view.length)
-            sum += e->texts[i].view.length - (e->texts[i].parent ? e->texts[i].fork_at - 1 : 0);
+        if (e->sequences[i].open && e->sequences[i].view.length)
+            sum += e->sequences[i].view.length - (e->sequences[i].parent ? e->sequences[i].fork_at - 1 : 0);
     return sum;
 }
 
@@ -1964,7 +1964,7 @@ static void test_fork_limit(void)
     TEST("a text that has used up its forks and is rewound, copied or loaded writes the same again, also without its children");
     c.target.data = NULL;
     c.target.path = "examples/models/tiny-fork-q8_0.gguf";
-    c.texts = 8;
+    c.sequences = 8;
     c.forks = 3;
     c.drafting = SPECDEC_DRAFT_OFF;
     if (!open_machine(&m, &c))
@@ -2023,7 +2023,7 @@ static void test_fork_slides(void)
     int i, closed = 0;
 
     TEST("a text that forks and slides has as many forks as it may, however short its context is");
-    c.texts = 4;
+    c.sequences = 4;
     c.context = 24;
     c.forks = 100;
     c.hooks.fork = always;
@@ -2082,7 +2082,7 @@ static void test_forking_model(void)
 
         c.target.data = NULL;
         c.target.path = "examples/models/tiny-fork-q8_0.gguf";
-        c.texts = 12;
+        c.sequences = 12;
         c.drafting = SPECDEC_DRAFT_OFF;
         if (!open_machine(&m, &c))
             return;
@@ -2095,7 +2095,7 @@ static void test_forking_model(void)
                 continue;
             peak = held(m.first->engine) > peak ? held(m.first->engine) : peak;
         }
-        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_join_forks(m.first, whole, sizeof whole, &length), SPECDEC_OK);
         CHECK(length == strlen(known[i].answer) && memcmp(whole, known[i].answer, length) == 0);
         tokens = family_tokens(m.first, &looked_at);
         for (k = prompted; k < prompted + tokens; k++)
@@ -2127,7 +2127,7 @@ static void test_failed_slide(void)
     int way, i, count;
 
     TEST("a text whose slide fails forks again where it has forked, when it is rewound to before that");
-    c.texts = 3;
+    c.sequences = 3;
     c.context = 60;
     c.forks = 1;
     c.fork_depth = 1;
@@ -2169,7 +2169,7 @@ static void test_cancelled_read(void)
     int i;
 
     TEST("specdec_logits that is cancelled while it reads gives back the pages that it does not fill");
-    c.texts = 2;
+    c.sequences = 2;
     c.cache = 700;
     c.context = 1200;
     c.batch = 512;
@@ -2195,9 +2195,9 @@ static int open_pipe(machine *m, slow_lane *lane, specdec **other, int slice)
     specdec_config c = config_of(PLAIN, PLAIN);
 
     memset(&c.heads, 0, sizeof c.heads);
-    c.texts = c.threads = 2;
+    c.sequences = c.threads = 2;
     c.async = 1;
-    c.slice = slice;
+    c.prefill_chunk = slice;
     c.context = 2000;
     c.drafting = SPECDEC_DRAFT_MODEL;
     c.policy = SPECDEC_POLICY_DYNAMIC;
@@ -2299,7 +2299,7 @@ static void test_fork_barred(void)
     int i;
 
     TEST("a fork token that comes although all tokens are forbidden makes no fork more than a text may have");
-    c.texts = 9;
+    c.sequences = 9;
     c.forks = 1;
     c.fork_token = "0";
     c.child_token = "41";

@@ -39,7 +39,7 @@ typedef struct options {
     int model_count, threads, widths[MAX_WIDTHS], width_count, context, repeats, tokens, in_place, prefill, format;
     const char *prompts, *temperatures; /* of --compare */
     int compare, positions, steps, chat;
-    const char *stream_list;            /* of --streams */
+    const char *stream_list;            /* of --sequences */
     int streams[MAX_WIDTHS], stream_count, spec, wait;
 } options;
 
@@ -1076,7 +1076,7 @@ static int open_crowd(const options *o, const specdec_model *model, specdec_draf
     config.target.model = model;
     config.draft.path = drafting == SPECDEC_DRAFT_OFF ? NULL : o->draft;
     config.drafting = drafting;
-    config.texts = c->count;
+    config.sequences = c->count;
     config.fork_token = ""; /* a child would take a place that a text is meant for */
     config.context = context;
     config.settings.max_tokens = 0;
@@ -1477,7 +1477,7 @@ static void print_json_stream(json_writer *j, const options *o, const stream_res
 {
     json_gap(j, "\n  ");
     json_object(j, NULL);
-    json_integer(j, "streams", s->streams);
+    json_integer(j, "sequences", s->streams);
     json_number(j, "ms_min", "%.3f", s->ms.min);
     json_number(j, "ms_median", "%.3f", s->ms.median);
     json_number(j, "ms_max", "%.3f", s->ms.max);
@@ -1528,7 +1528,7 @@ static void print_json_crowds(const bench *b, const crowd_result *results, int c
         json_text(&j, "type", r->model.type);
         json_number(&j, "weight_bytes", "%.0f", r->model.weight_bytes);
         json_number(&j, "macs_per_token", "%.0f", r->model.macs);
-        json_array(&j, "streams");
+        json_array(&j, "sequences");
         for (k = 0; k < o->stream_count; k++)
             print_json_stream(&j, o, &r->streams[k]);
         json_close(&j);
@@ -1935,18 +1935,18 @@ static int parse(options *o, int argc, char **argv)
         {"-c", PROGRAM_INTEGER, &o->context, "N", "context behind every step, in tokens (128)", 1, 1 << 20},
         {"-r", PROGRAM_INTEGER, &o->repeats, "N", "repeats (9)", 1, MAX_REPEATS},
         {"-n", PROGRAM_INTEGER, &o->tokens, "N",
-         "tokens that the end-to-end runs write (128; with --streams 24 for each text)", 1, 800},
+         "tokens that the end-to-end runs write (128; with --sequences 24 for each text)", 1, 800},
         {"--kv", PROGRAM_NAME, (void *)&o->kv, "f16|f32|q8_0", "key and value cache (f16)", 0, 0},
         {"--isa", PROGRAM_ISA, (void *)&o->isa, "NAME", "instruction set (the best of this CPU)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &o->in_place, NULL, "weights are not repacked", 0, 0},
         {"--no-prefill", PROGRAM_NO, &o->prefill, NULL, "leaves out the prefill of 128 and 512 tokens", 0, 0},
         {"-o", PROGRAM_CHOICE, &o->format, "md|json|svg", "what is written to standard output (md)", 0, 0},
         {"--compare", PROGRAM_SWITCH, &o->compare, NULL, "instead: tree shapes and verifiers, for -m, -md and --prompts; md or json", 0, 0},
-        {"--streams", PROGRAM_TEXT, (void *)&o->stream_list, "LIST",
+        {"--sequences", PROGRAM_TEXT, (void *)&o->stream_list, "LIST",
          "instead: so many texts side by side, 1 to 64: 1,2,4,8,16,32", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "how they are guessed in the second run (auto)", 0, 0},
         {"--wait", PROGRAM_SWITCH, &o->wait, NULL,
-         "instead, or with --streams: how long a text waits while a prompt of 2000 tokens is read", 0, 0},
+         "instead, or with --sequences: how long a text waits while a prompt of 2000 tokens is read", 0, 0},
         {"--prompts", PROGRAM_TEXT, (void *)&o->prompts, "FILE", "JSON lines with \"turns\" or \"prompt\", or text with empty lines between", 0, 0},
         {"--temp", PROGRAM_TEXT, (void *)&o->temperatures, "LIST", "temperatures to compare at (0,0.2,0.6,1)", 0, 0},
         {"--positions", PROGRAM_INTEGER, &o->positions, "N", "positions of text for each of them (500)", 1, 1000000},
@@ -1968,11 +1968,11 @@ static int parse(options *o, int argc, char **argv)
         return program_misused("-w takes up to 16 widths of 1 to 64 with commas between, not ", o->width_list);
     o->stream_count = o->stream_list ? parse_widths(o->stream_list, o->streams) : 0;
     if (o->stream_list && !o->stream_count)
-        return program_misused("--streams takes up to 16 numbers of 1 to 64 with commas between, not ", o->stream_list);
+        return program_misused("--sequences takes up to 16 numbers of 1 to 64 with commas between, not ", o->stream_list);
     if (!o->tokens)
         o->tokens = o->stream_count || o->wait ? CROWD_TOKENS : 128;
     if (o->compare && (o->stream_count || o->wait))
-        return program_misused("--compare goes without --streams and --wait", "");
+        return program_misused("--compare goes without --sequences and --wait", "");
     if (o->wait && !o->stream_count && o->format == FORMAT_SVG)
         return program_misused("--wait has nothing to draw: -o md or json", "");
     if (o->spec == SPECDEC_DRAFT_HEADS)

@@ -173,13 +173,13 @@
 #endif
 
 /* Whether there is more to draft with than a model. */
-#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS)
+#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
 /* Whether an engine may have several texts. */
-#ifdef SPECDEC_NO_STREAMS
-#define SPECDEC__STREAMS 0
+#ifdef SPECDEC_NO_SEQUENCES
+#define SPECDEC__SEQUENCES 0
 #else
-#define SPECDEC__STREAMS 1
+#define SPECDEC__SEQUENCES 1
 #endif
 
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */

@@ -53,8 +53,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.views; i++) {
-        link->views[i] = &e->texts[i].view;
-        link->cancels[i] = &e->texts[i].cancel;
+        link->views[i] = &e->sequences[i].view;
+        link->cancels[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;

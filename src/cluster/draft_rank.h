@@ -28,7 +28,7 @@ typedef struct specdec__guesser_text {
 
 /* What a rank has that only drafts. */
 typedef struct specdec__guesser {
-    specdec__guesser_text *texts; /* (texts) */
+    specdec__guesser_text *sequences; /* (texts) */
     uint32_t number;         /* of the next guess */
     specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
     int runs;                /* that were made for it since its turn came */
@@ -52,7 +52,7 @@ static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
     }
     if (!guesser)
         return;
-    guesser->texts = texts;
+    guesser->sequences = texts;
     guesser->number = 1;
     e->link->guesser = guesser;
 }
@@ -72,7 +72,7 @@ static void specdec__guesser_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->stays = p->count = 0;
     t->count = count;
-    t->engine->link->guesser->texts[t->at].full = 0;
+    t->engine->link->guesser->sequences[t->at].full = 0;
 }
 
 /* Guesses begin behind the text, or go on where some stayed. */
@@ -83,7 +83,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->guesser->texts[t->at].fresh = !p->stays;
+    e->link->guesser->sequences[t->at].fresh = !p->stays;
     p->grows = 1;
 }
 
@@ -92,7 +92,7 @@ static void specdec__guesser_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    uint32_t *numbers = e->link->guesser->texts[t->at].numbers;
+    uint32_t *numbers = e->link->guesser->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -160,7 +160,7 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
 static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->texts[specdec__wire_int(in, 0, t->engine->room.views - 1)];
+    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
     const int count = specdec__wire_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
@@ -194,10 +194,10 @@ static void specdec__guesser_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->link->guesser->texts[view].epoch != epoch)
-            specdec__guesser_cut(&e->texts[view], e->texts[view].count);
-        e->link->guesser->texts[view].epoch = epoch;
-        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->texts[view], &in);
+        if (e->link->guesser->sequences[view].epoch != epoch)
+            specdec__guesser_cut(&e->sequences[view], e->sequences[view].count);
+        e->link->guesser->sequences[view].epoch = epoch;
+        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
         link->ended |= sane;
@@ -231,7 +231,7 @@ static void specdec__guesser_send(specdec *t, int count, int from)
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__guesser_proposal(t);
     specdec__guesser *g = e->link->guesser;
-    specdec__guesser_text *own = &g->texts[t->at];
+    specdec__guesser_text *own = &g->sequences[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
 
@@ -266,7 +266,7 @@ static int specdec__guesser_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->link->guesser->texts[t->at];
+    specdec__guesser_text *own = &e->link->guesser->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -303,10 +303,10 @@ static specdec *specdec__guesser_next(const specdec__engine *e)
     int i;
 
     for (i = 0; i < e->room.views; i++) {
-        specdec *t = &e->texts[(first + i) % e->room.views];
+        specdec *t = &e->sequences[(first + i) % e->room.views];
 
         if (t != g->text && t->count && specdec__guesser_proposal(t)->count != t->count &&
-            g->texts[t->at].full != t->count)
+            g->sequences[t->at].full != t->count)
             return t;
     }
     return NULL;

@@ -91,6 +91,49 @@ static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c,
     return 1;
 }
 
+/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
+static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *constraint,
+                                                  const specdec_constraint_state *state, uint32_t mask[8])
+{
+    specdec__stack_node fresh[SPECDEC__STACK_NEW];
+    specdec__thread items[SPECDEC__STEP_ITEMS];
+    specdec__machine m;
+
+    specdec__machine_begin(&m, constraint, state);
+    m.fresh = fresh;
+    m.fresh_room = SPECDEC__STACK_NEW;
+    m.items = items;
+    memset(mask, 0, 8 * sizeof *mask);
+    specdec__machine_next(&m, state->thread, state->threads, mask);
+}
+
+/* The one byte that may follow; -1: none may; 256: several may. */
+static int specdec__mask_only(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    uint32_t mask[8], i;
+    int found = -1;
+
+    specdec__mask_first(c, state, mask);
+    for (i = 0; i < 256; i++) {
+        const unsigned char byte = (unsigned char)i;
+
+        if (!(mask[i >> 5] >> (i & 31) & 1) || !specdec__vertex_allows(c, state, &byte, 1))
+            continue;
+        if (found >= 0)
+            return 256;
+        found = (int)i;
+    }
+    return found;
+}
+
+/* The byte that must follow, as the text is not whole and no other one may; -1: there is none. */
+static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, const specdec_constraint_state *state)
+{
+    const int byte = specdec__mask_only(c, state);
+
+    return byte < 0 || byte > 255 || specdec__vertex_complete(c, state) ? -1 : byte;
+}
+
 /* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
 static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {

@@ -110,6 +110,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     specdec__stop_scan stop;
     specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
+    result = result ? result : specdec__stream_check_constraint(&c->settings, 1, error);
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
@@ -238,7 +239,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
         specdec__engine_close(e);
         return result;
     }
-    *engine = &e->texts[0];
+    *engine = &e->sequences[0];
     return SPECDEC_OK;
 }
 
@@ -258,9 +259,9 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
-    if (!SPECDEC__STREAMS)
+    if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
@@ -271,7 +272,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
     specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
@@ -282,10 +283,10 @@ specdec *specdec_child(specdec *t, int i)
     specdec *found = NULL;
     int at = t ? t->answer_from : 0, k;
 
-    for (; SPECDEC__STREAMS && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+    for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
         for (k = 0; k < t->engine->room.views; k++) {
-            specdec *x = &t->engine->texts[k];
+            specdec *x = &t->engine->sequences[k];
 
             if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
                 found = x;
@@ -440,9 +441,11 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
-        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK)
+        (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
+        (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
+                                     !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
@@ -903,15 +906,15 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->texts = t->engine->room.views;
-    for (i = 0; i < info->texts; i++)
-        info->open_texts += t->engine->texts[i].open;
+    info->sequences = t->engine->room.views;
+    for (i = 0; i < info->sequences; i++)
+        info->open_sequences += t->engine->sequences[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
     info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
-    info->cache_kept = pages->idle * SPECDEC__KEYS;
+    info->cache_prefixes = pages->idle * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);

@@ -125,22 +125,6 @@ int specdec_constraint_complete(const specdec_constraint *constraint, const spec
     return constraint && state && specdec__vertex_complete(constraint, state);
 }
 
-/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
-static SPECDEC__NOINLINE void specdec__constraint_first(const specdec_constraint *constraint,
-                                                        const specdec_constraint_state *state, uint32_t mask[8])
-{
-    specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
-
-    specdec__machine_begin(&m, constraint, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.items = items;
-    memset(mask, 0, 8 * sizeof *mask);
-    specdec__machine_next(&m, state->thread, state->threads, mask);
-}
-
 int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
                             uint32_t mask[8])
 {
@@ -149,7 +133,7 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
     if (!constraint || !state || !mask)
         return 0;
-    specdec__constraint_first(constraint, state, mask);
+    specdec__mask_first(constraint, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
@@ -167,18 +151,15 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
                                  void *bytes, size_t room)
 {
     specdec_constraint_state copy;
-    uint32_t mask[8], i;
     size_t count = 0;
+    int byte;
 
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && !specdec__vertex_complete(constraint, &copy) &&
-           specdec_constraint_next(constraint, &copy, mask) == 1) {
-        for (i = 0; !(mask[i >> 5] >> (i & 31) & 1); i++)
-            ;
-        specdec__vertex_advance(constraint, &copy, (unsigned char)i);
-        ((unsigned char *)bytes)[count++] = (unsigned char)i;
+    while (count < room && (byte = specdec__mask_forced(constraint, &copy)) >= 0) {
+        specdec__vertex_advance(constraint, &copy, (unsigned char)byte);
+        ((unsigned char *)bytes)[count++] = (unsigned char)byte;
     }
     return count;
 }

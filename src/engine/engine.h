@@ -10,6 +10,7 @@
 #include "../model/model.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
 #include "../schedule/lane.h"
@@ -48,13 +49,14 @@ typedef struct specdec__engine {
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
+    specdec__masker *masker;     /* NULL: no sequence may have a constraint */
     specdec__chat chat;
     size_t memory_bytes;
     int busy;                    /* a call is under way */
     int ended;                   /* by specdec_deinit */
 
     specdec__room room;
-    specdec *texts;              /* (room.views) */
+    specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
     specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */

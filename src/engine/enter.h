@@ -69,19 +69,19 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
     return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
-specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
     return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
@@ -196,7 +196,7 @@ void specdec_close(specdec *t)
     specdec__leave(t, SPECDEC_OK);
 }
 
-void specdec_drop_kept(specdec *t)
+void specdec_drop_prefixes(specdec *t)
 {
     int i;
 
@@ -220,7 +220,7 @@ void specdec_deinit(specdec *t)
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
     for (i = 0; i < t->engine->room.views; i++)
-        t->engine->texts[i].open = 0;
+        t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
     specdec__leave(t, SPECDEC_OK);
 }

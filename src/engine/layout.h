@@ -15,8 +15,10 @@
 #include "../cache/kv.h"
 #include "../forward/context.h"
 #include "../speculation/tree.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft.h"
 #include "../speculation/draft_model.h"
+#include "../speculation/draft_forced.h"
 #include "../speculation/drafters.h"
 #include "../speculation/tune.h"
 #include "../schedule/lane.h"
@@ -134,9 +136,9 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+    if (!SPECDEC__SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
+                             "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
@@ -144,9 +146,10 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->threads = 1;
 #endif
     c->batch = c->batch ? c->batch : 64;
-    c->texts = c->texts ? c->texts : 1;
+    c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
+    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -253,6 +256,15 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
+/* What constraints need, if there may be any. */
+static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
+{
+    if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
+        return;
+    e->masker = SPECDEC__TAKE(arena, specdec__masker, 1);
+    specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
+}
+
 /* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
    at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
@@ -277,14 +289,15 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
-    e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
+    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
     for (i = 0; i < e->room.views; i++) {
-        specdec__stream_lay_out(e->texts ? &e->texts[i] : NULL, &e->target, &e->config, &e->room, arena);
-        if (!e->texts)
+        specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
+        if (!e->sequences)
             continue;
-        e->texts[i].engine = e;
-        e->texts[i].at = i;
+        e->sequences[i].engine = e;
+        e->sequences[i].constrained.masker = e->masker;
+        e->sequences[i].at = i;
     }
 }
 
@@ -310,8 +323,8 @@ static void specdec__engine_show(specdec__engine *e)
     int i, k;
 
     for (i = 0; i < e->drafter_count; i++)
-        for (k = 0; e->texts && e->drafters[i].proposals && k < e->room.views; k++)
-            e->drafters[i].proposals[k].view = &e->texts[k].view;
+        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.views; k++)
+            e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
@@ -375,8 +388,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune)
+    if (e->tune) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+    }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (d->taps.count)
         e->target.taps[1] = d->taps;
@@ -407,8 +422,8 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
         if (!specdec__engine_given(c, kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
-            break; /* rules of rejection want the children of a node from one distribution */
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
+            continue; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
@@ -421,9 +436,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
    cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
 static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
 {
-    const int most = c->kept ? c->kept : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
-    if (!SPECDEC__STREAMS || c->kept < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->keys <= room->length)
         return 0;
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
@@ -435,12 +450,12 @@ static void specdec__engine_room(specdec__engine *e)
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
 
-    room->views = c->texts;
+    room->views = c->sequences;
     room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
                        e->target_model->context, 4096);
     room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                  specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+                                  specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
     room->tree = c->tree_size;
@@ -492,6 +507,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     e->chooser.kernels = e->kernels;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
+    specdec__engine_masker(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_kept(e, arena);
     specdec__engine_show(e);

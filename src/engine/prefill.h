@@ -118,7 +118,7 @@ static void specdec__engine_adopt(specdec *t)
     const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
     int length, kept_length, open, kept;
 
-    if (!SPECDEC__STREAMS)
+    if (!SPECDEC__SEQUENCES)
         return;
     open = specdec__engine_longest(t, 0, views, least, &length);
     kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
@@ -129,7 +129,7 @@ static void specdec__engine_adopt(specdec *t)
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
     } else if (kept >= 0) {
         specdec__engine_share(t, kept, kept_length);
-        t->stats.kept_tokens += specdec__max_int(t->view.length - before, 0);
+        t->stats.cached_tokens += specdec__max_int(t->view.length - before, 0);
     }
 }
 

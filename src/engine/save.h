@@ -3,7 +3,7 @@
  *
  * All numbers are little-endian:
  *   8 bytes  "SPECTEXT"
- *   4        version: 2
+ *   4        version: 3
  *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
  *   8        the model: a fingerprint
  *   4 each   the fields below
@@ -25,6 +25,7 @@
 #include "../cache/bytes.h"
 #include "../forward/context.h"
 #include "../speculation/sample.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft_ngram.h"
 #include "stream.h"
 #include "engine.h"
@@ -76,7 +77,10 @@
     X(PENALTY, 0xffffffffu) \
     X(WINDOW, 0x80000000u)    /* one more than repetition_window */ \
     X(SEED_LOW, 0xffffffffu) \
-    X(SEED_HIGH, 0xffffffffu)
+    X(SEED_HIGH, 0xffffffffu) \
+    X(CONSTRAINT_LOW, 0xffffffffu) /* what the answer obeys, by its hash; 0: nothing */ \
+    X(CONSTRAINT_HIGH, 0xffffffffu) \
+    X(CONSTRAINED_FROM, 1u << 24) /* from this token on */
 
 enum {
 #define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
@@ -258,6 +262,9 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
     field[SPECDEC__SAVE_FINISHED] = (uint32_t)t->finished;
+    field[SPECDEC__SAVE_CONSTRAINT_LOW] = (uint32_t)t->constrained.hash;
+    field[SPECDEC__SAVE_CONSTRAINT_HIGH] = (uint32_t)(t->constrained.hash >> 32);
+    field[SPECDEC__SAVE_CONSTRAINED_FROM] = (uint32_t)(t->constrained.hash ? t->constrained.from : 0);
     field[SPECDEC__SAVE_DROP_SPACE] = t->stream.drop_space != 0;
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
@@ -281,7 +288,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     int i;
 
     memcpy(data, "SPECTEXT", 8);
-    specdec__store_u32(data + 8, 2);
+    specdec__store_u32(data + 8, 3);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
     file.at = data + SPECDEC__SAVE_HEAD;
@@ -327,6 +334,9 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
+    if (specdec__constrained_is(&t->constrained) && t->constrained.anchored)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
+                             "of its context");
     specdec__save_describe(t, &saved, held);
     *bytes = specdec__save_size(&saved, &t->engine->target.kv);
     if (!data)
@@ -342,12 +352,12 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
-    const uint32_t version = size < 12 ? 2 : specdec__load_u32(data + 8);
+    const uint32_t version = size < 12 ? 3 : specdec__load_u32(data + 8);
 
     if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
-    if (version != 2)
-        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (2 is read)",
+    if (version != 3)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (3 is read)",
                              version);
     if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
@@ -387,6 +397,12 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
+/* The hash of a saved text's constraint; 0: there is none. */
+static uint64_t specdec__load_hash(const uint32_t *field)
+{
+    return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
+}
+
 /* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
    a scan for the stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
@@ -398,6 +414,12 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    if (specdec__load_hash(field) != t->constrained.hash)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
+                             ? "the saved text has a constraint, this one has none"
+                             : "the saved text has another constraint than this one, or none");
+    if (field[SPECDEC__SAVE_CONSTRAINED_FROM] > field[SPECDEC__SAVE_COUNT])
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     if (specdec__stream_check_slide(t->model, settings, t->context, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text keeps its first %d tokens when it "
                              "slides, the context has %d", settings->slide, t->context);
@@ -447,9 +469,9 @@ static void specdec__load_forks(specdec *t, int forks)
     int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
     t->forks = forks;
-    for (at = t->count; SPECDEC__STREAMS && at > 0 && left > 0; at--)
+    for (at = t->count; SPECDEC__SEQUENCES && at > 0 && left > 0; at--)
         left -= t->tokens[at - 1] == e->fork_token;
-    for (; SPECDEC__STREAMS && at < t->count; at++)
+    for (; SPECDEC__SEQUENCES && at < t->count; at++)
         if (t->tokens[at] == e->fork_token)
             t->fork_places[t->placed++] = at + 1;
 }
@@ -479,6 +501,11 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->cancelled = t->forced_count = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
+    specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
+    if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
+        !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
+        specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)

@@ -6,6 +6,7 @@
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../cache/reserve.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft.h"
 #include "stream.h"
 #include "engine.h"
@@ -32,6 +33,8 @@ static void specdec__engine_forget(specdec *t, int count)
     int i;
 
     specdec__ahead_forget(t, count);
+    specdec__constrained_forget(&t->constrained, count);
+    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -49,8 +52,8 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
-    keys.view = at < e->room.views ? &e->texts[at].view : &e->kept[at - e->room.views].view;
-    keys.tokens = at < e->room.views ? e->texts[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.view = at < e->room.views ? &e->sequences[at].view : &e->kept[at - e->room.views].view;
+    keys.tokens = at < e->room.views ? e->sequences[at].tokens : e->kept[at - e->room.views].tokens;
     keys.at = at;
     return keys;
 }
@@ -197,7 +200,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
-    while (SPECDEC__STREAMS && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+    while (SPECDEC__SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
         behind++;
     return behind;
 }
@@ -209,8 +212,8 @@ static void specdec__engine_disown(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
-        specdec *x = &e->texts[i];
+    for (i = 0; SPECDEC__SEQUENCES && i < e->room.views; i++) {
+        specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_disown(x, 0);
@@ -244,7 +247,7 @@ static int specdec__engine_is_parent(const specdec *t)
     int i, found = 0;
 
     for (i = 0; i < t->engine->room.views; i++)
-        found |= t->engine->texts[i].open && t->engine->texts[i].parent == t;
+        found |= t->engine->sequences[i].open && t->engine->sequences[i].parent == t;
     return found;
 }
 
@@ -255,13 +258,27 @@ static specdec *specdec__engine_add_text(specdec *t)
     int i;
 
     for (i = 0; i < e->room.views; i++)
-        if (!e->texts[i].open) {
-            specdec__engine_open(&e->texts[i]);
-            return &e->texts[i];
+        if (!e->sequences[i].open) {
+            specdec__engine_open(&e->sequences[i]);
+            return &e->sequences[i];
         }
-    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for another text: all of the %d are open (config.texts)",
+    specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
                   e->room.views);
     return NULL;
+}
+
+/* A copy of a text stands in its constraint where that stands. */
+static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
+{
+    const specdec__constrained *c = &of->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.anchored = c->anchored;
+    t->constrained.length = c->length;
+    t->constrained.last = c->last;
+    memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
 /* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
@@ -281,6 +298,8 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;

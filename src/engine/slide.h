@@ -4,6 +4,7 @@
 
 #pragma once
 #include "../base/base.h"
+#include "../speculation/constrained.h"
 #include "stream.h"
 #include "sequences.h"
 #include "prefill.h"
@@ -34,12 +35,33 @@ static void specdec__engine_stow(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
+/* Notes where a text stands in its constraint: what has slid out of it still counts. */
+static void specdec__engine_anchor(specdec *t)
+{
+    specdec__constrained *c = &t->constrained;
+
+    if (!specdec__constrained_is(c) || !c->constraint)
+        return;
+    specdec__constrained_commit(c, t->tokens, t->count);
+    c->state[1] = c->state[0];
+}
+
+/* A text that has slid, or slid back, goes on from there. */
+static void specdec__engine_resume(specdec *t)
+{
+    if (!specdec__constrained_is(&t->constrained))
+        return;
+    specdec__constrained_begin(&t->constrained, t->count);
+    t->constrained.anchored = 1;
+}
+
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
    these tokens. */
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
+    specdec__engine_anchor(t);
     specdec__engine_forget(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
@@ -48,6 +70,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     specdec__stream_turn(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
+    specdec__engine_resume(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
@@ -77,6 +100,7 @@ static void specdec__engine_unslide(specdec *t)
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_stow(t, 1);
+    specdec__engine_resume(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }

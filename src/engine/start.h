@@ -32,7 +32,7 @@ SPECDEC__FOR_SIZE
 /* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
 static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
 {
-    specdec *t = &e->texts[0];
+    specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
     specdec__proposal *p;
     specdec_result result;
@@ -173,7 +173,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
     const int named = fork && *fork;
 
     e->fork_token = e->child_token = -1;
-    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
+    if (!SPECDEC__SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
         return SPECDEC_OK;
     e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
     e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
@@ -222,7 +222,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_keep(e);
     e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
-    specdec__engine_open(&e->texts[0]);
+    specdec__engine_open(&e->sequences[0]);
     specdec__engine_tell(e);
     specdec__engine_tell_chat(e);
     if (SPECDEC__PIPE && e->remote)

@@ -13,6 +13,7 @@
 #include "../speculation/sample.h"
 #include "../speculation/settle.h"
 #include "../speculation/tree.h"
+#include "../speculation/constrained.h"
 #include "../speculation/verify.h"
 #include "../speculation/draft.h"
 #include "../speculation/levels.h"
@@ -128,28 +129,31 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p;
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const int candidate = count ? specdec__draft_candidate(p, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
+                                         specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, e->kernels, &t->settings.sampling, e->chooser.items, logits, vocab, t->tokens, t->count);
+    e->chooser.sampling = &t->settings.sampling;
+    e->chooser.constrained = specdec__stream_constrained(t);
+    specdec__chooser_row(&e->chooser, &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
     choice.draft = NULL;
-    if (count && e->rule != SPECDEC_RULE_TOP_K) {
-        p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
-        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
-    }
+    if (drawn && e->rule != SPECDEC_RULE_TOP_K)
+        choice.draft = p->distributions + (size_t)candidate * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
 /* Notes what the row that the next token comes from says about it. */
@@ -185,6 +189,11 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     if (t->logprobs)
         specdec__engine_record(t, logits, token);
     t->tokens[t->count++] = token;
+    if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
+        return;
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        t->closed_at = t->count;
 }
 
 /* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
@@ -192,7 +201,7 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
 
-    return SPECDEC__STREAMS && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+    return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
 /* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
@@ -202,7 +211,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
     const specdec__engine *e = t->engine;
     const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     own[0] = logits[e->child_token];
     own[1] = logits[e->fork_token];
@@ -215,7 +224,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
 /* Puts that back: log-probabilities are those of the model. */
 static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
 {
-    if (!SPECDEC__STREAMS || e->fork_token < 0)
+    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     logits[e->child_token] = own[0];
     logits[e->fork_token] = own[1];
@@ -253,6 +262,7 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
 
     best.token = 0;
     e->chooser.sampling = &t->settings.sampling;
+    e->chooser.constrained = specdec__stream_constrained(t);
     specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
@@ -266,7 +276,7 @@ static int specdec__engine_stops(specdec *t)
 
     if (why == SPECDEC_STOP_NONE)
         return specdec__engine_forks(t);
-    return why == SPECDEC_STOP_END || e->fork_token >= 0 || e->config.hooks.fork;
+    return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
 /* Whether bounds of logits will do for a step: see >>speculation/settle. */
@@ -281,7 +291,7 @@ static int specdec__engine_screens(const specdec__engine *e)
         const specdec *t = e->members[i];
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            !specdec__settle_wants(&t->settings.sampling))
+            specdec__constrained_is(&t->constrained) || !specdec__settle_wants(&t->settings.sampling))
             return 0;
     }
     return 1;
@@ -458,7 +468,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__STREAMS && e->room.views > 1)
+        if (SPECDEC__SEQUENCES && e->room.views > 1)
             specdec__tune_breathe(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -502,7 +512,7 @@ static void specdec__engine_wrote(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_answered(t, now);
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
@@ -593,7 +603,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__STREAMS && t->forced_count)
+    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;

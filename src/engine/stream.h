@@ -13,7 +13,10 @@
 #include "../forward/context.h"
 #include "../speculation/sample.h"
 #include "../speculation/tree.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft.h"
+#include "../constraint/automaton.h"
+#include "../constraint/finish.h"
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
@@ -40,6 +43,8 @@ struct specdec {
         int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
     } before;
     int finished;                /* the answer has ended */
+    int closed_at;               /* so many tokens hold an answer that is complete, behind which nothing may follow; 0:
+                                    there is none */
     int cancelled;               /* the last call was */
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
@@ -68,6 +73,7 @@ struct specdec {
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
     int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
     int end_count;
+    specdec__constrained constrained; /* what the answer obeys */
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
 
@@ -85,7 +91,7 @@ SPECDEC__FOR_SIZE
 /* How many places of forks a text has room for: one each token, before it slides and behind that. */
 static int specdec__stream_places(const specdec_config *c, int room)
 {
-    return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
+    return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
 /* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
@@ -99,6 +105,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
     specdec__merged merged;
+    specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
     unsigned char *stop_bytes, *token_text, *piece;
@@ -117,6 +124,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
     logprobs = SPECDEC__TAKE(arena, float, noted);
     best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    states = SPECDEC__TAKE(arena, specdec_constraint_state, c->constraints ? 2 : 0);
     if (!t)
         return;
     t->model = model;
@@ -134,6 +142,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
+    t->constrained.state = states;
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -187,6 +196,60 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
+/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
+                                                       specdec_error *error)
+{
+    if (!settings->constraint && !settings->allow)
+        return SPECDEC_OK;
+    if (!SPECDEC__CONSTRAINTS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
+    if (settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint is no constraint");
+    if (!room)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a constraint, though config.constraints is 0");
+    return SPECDEC_OK;
+}
+
+/* The hash of what an answer is to obey; 0: nothing. */
+SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec_settings *settings)
+{
+    return SPECDEC__CONSTRAINTS && settings->constraint ? settings->constraint->hash | 1 : 0;
+}
+
+/* Is it what answers of a text obey already? */
+static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
+{
+    return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
+           specdec__stream_hash(settings) == t->constrained.hash;
+}
+
+/* What the tokens of a text are limited by; NULL: nothing. */
+static specdec__constrained *specdec__stream_constrained(specdec *t)
+{
+    return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
+}
+
+/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
+static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
+{
+    specdec__constrained *c = &t->constrained;
+
+    if (!SPECDEC__CONSTRAINTS || !c->masker)
+        return;
+    if (!specdec__stream_obeys(t, settings)) {
+        specdec__constrained_begin(c, t->handed_out);
+        t->closed_at = 0;
+    }
+    c->constraint = settings->constraint;
+    c->hash = specdec__stream_hash(settings);
+    c->allow = settings->allow;
+    c->allow_data = settings->allow_data;
+    c->ends = t->ends;
+    if (c->constraint)
+        specdec__masker_begin(c->masker);
+}
+
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
 static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
@@ -214,6 +277,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
 {
     int i;
 
+    specdec__stream_obey(t, settings);
     t->settings = *settings;
     specdec__stream_keep(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
@@ -221,6 +285,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
         t->ends[t->end_count++] = settings->end_tokens[i];
     for (i = 0; i < stop->count; i++)
         t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+    t->constrained.end_count = t->end_count;
 }
 
 /* Does this token end an answer? */
@@ -259,6 +324,8 @@ static void specdec__stream_answer(specdec *t)
     t->answer_from = t->handed_out;
     t->slid = 0;
     t->finished = 0;
+    t->closed_at = 0;
+    specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
@@ -275,6 +342,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
         return SPECDEC_STOP_STRING;
     if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
+    if (t->closed_at && count >= t->closed_at)
+        return SPECDEC_STOP_CONSTRAINT;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;

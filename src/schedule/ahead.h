@@ -8,6 +8,7 @@
 #include "../base/pool.h"
 #include "../base/lane.h"
 #include "../speculation/tree.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
 #include "lane.h"
@@ -264,7 +265,8 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
 static int specdec__ahead_applies(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->writes && !e->members[0]->lead &&
-           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED;
+           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
+           !specdec__constrained_is(&e->members[0]->constrained);
 }
 
 /* Whether it is the engine's choice, in this step, if somebody drafts meanwhile. */

@@ -53,7 +53,7 @@ static int specdec__engine_make_ready(specdec *t)
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
-    if (SPECDEC__STREAMS && t->forced_count)
+    if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_bear(t);
     return !t->failed;
 }
@@ -74,7 +74,7 @@ static void specdec__engine_gather(specdec__engine *e, specdec *t)
     e->member_count = e->roots = e->reading = 0;
     e->turn = views > 1 ? (first + 1) % views : 0;
     for (i = t ? -1 : 0; i < views; i++) {
-        specdec *x = i < 0 ? t : &e->texts[(first + i) % views];
+        specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
         if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
             continue;
@@ -98,10 +98,10 @@ static void specdec__engine_slice(specdec__engine *e, specdec__tune_slice *slice
     slice->row = 1;
     slice->key = 0;
     slice->root = 0;
-    slice->left = slice->most = !e->roots ? e->config.batch : e->config.slice;
+    slice->left = slice->most = !e->roots ? e->config.batch : e->config.prefill_chunk;
     e->tune->load.rows = e->tune->load.keys = 0;
     e->spare = -1;
-    if (e->roots && !e->config.slice) {
+    if (e->roots && !e->config.prefill_chunk) {
         slice->most = 0; /* the first step of those who write shows what it takes without prompts */
         if (e->tune->load.nodes)
             specdec__tune_cut(e->tune, e->roots, slice);

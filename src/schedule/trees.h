@@ -6,6 +6,7 @@
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../speculation/tree.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
 #include "../engine/engine.h"
@@ -75,9 +76,12 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
     specdec_result result = SPECDEC_OK;
     int i;
 
-    for (i = 0; i < e->drafter_count; i++)
+    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                              specdec__engine_rule(e, t));
+        e->drafters[i].proposals[t->at].constrained = specdec__stream_constrained(t);
+    }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
@@ -209,7 +213,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if ((SPECDEC__STREAMS || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
+    if ((SPECDEC__SEQUENCES || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
         !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }

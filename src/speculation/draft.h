@@ -11,6 +11,7 @@
 #include "../cache/kv.h"
 #include "../forward/context.h"
 #include "tree.h"
+#include "constrained.h"
 
 SPECDEC__FOR_SIZE
 
@@ -29,6 +30,7 @@ typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
+    specdec__constrained *constrained; /* what may follow; NULL: anything */
 } specdec__chooser;
 
 /* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
@@ -37,6 +39,7 @@ typedef struct specdec__proposal {
     int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
     int count;            /* the root is text[count - 1] */
     const specdec_sampling *sampling; /* of the text */
+    specdec__constrained *constrained; /* the same; NULL: anything may follow */
     const specdec__view *view;        /* of the text, in the target's cache; NULL while the engine is made */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
@@ -184,6 +187,7 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->text = text;
     p->count = count;
     p->sampling = sampling;
+    p->constrained = NULL;
     p->rule = rule;
     p->kept[0] = 0;
     p->kept_count = 1;

@@ -32,7 +32,7 @@ typedef struct specdec__draft_pairs {
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *texts; /* (texts, then kept sequences) */
+    specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     specdec__context context;
 } specdec__draft_layer;
@@ -57,7 +57,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int row, in
 static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                 int wanted, specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->texts[at];
+    specdec__draft_pairs *t = &m->sequences[at];
     specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
 
     rows.reads = t->states;
@@ -69,7 +69,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
 static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__view *view = &m->texts[p->at].view;
+    specdec__view *view = &m->sequences[p->at].view;
     const int root = specdec__max_int(p->count - 2, 0);
     specdec_result result;
 
@@ -94,7 +94,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     for (i = 0; i < count; i++)
         memcpy(c->x + (size_t)i * (size_t)c->e, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *c->x);
-    batch = specdec__forward_alone(c, &m->texts[p->at].view, from, from + count);
+    batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
     result = specdec__forward(c, &batch, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1 + from, count);
@@ -105,7 +105,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
 static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[at];
+    specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
     specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1, 0));
@@ -119,8 +119,8 @@ static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int
 static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[at];
-    specdec__draft_pairs *other = &m->texts[of];
+    specdec__draft_pairs *t = &m->sequences[at];
+    specdec__draft_pairs *other = &m->sequences[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
@@ -146,14 +146,14 @@ static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
 
     return count >= 2 && t->from <= count - 2 && t->from + t->count >= count - 1;
 }
 
 static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
 
     return t->from + t->count;
 }
@@ -163,7 +163,7 @@ static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
                                                   specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->texts[heard->at];
+    specdec__draft_pairs *t = &m->sequences[heard->at];
     const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
     const int end = specdec__min_int(t->from + t->count, heard->count - 1);
     specdec_result result;
@@ -184,7 +184,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
                                                   specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->texts[heard->at];
+    specdec__draft_pairs *t = &m->sequences[heard->at];
     const specdec__reads *reads = &d->model->reads;
     const int width = reads->count * reads->width;
     int i;
@@ -255,13 +255,13 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
+    m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
-        t = m->texts ? &m->texts[i] : &unused;
+        t = m->sequences ? &m->sequences[i] : &unused;
         specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
         if (i < room.views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
-        else if (m->texts)
+        else if (m->sequences)
             specdec__kv_add_kept(&m->context.kv, &t->view);
     }
     m->levels.logits = m->context.logits;

@@ -7,19 +7,48 @@
 #include "../text/vocabulary.h"
 #include "ngram.h"
 #include "draft.h"
+#include "tree.h"
+#include "constrained.h"
 #include "draft_model.h"
 
 SPECDEC__FOR_SIZE
+
+/* Leaves out of a tree that was proposed what a constraint forbids, and what lies behind that. */
+static void specdec__draft_ngram_obey(specdec__proposal *p)
+{
+    int32_t now[SPECDEC__MAX_TREE];
+    int i, n = 1;
+
+    now[0] = p->depth[0] = 0;
+    for (i = 1; i < p->tree.n; i++) {
+        const int parent = now[p->tree.parents[i]];
+
+        now[i] = -1;
+        if (parent < 0 || !specdec__constrained_allows(p->constrained, p->text, specdec__draft_path(p, parent),
+                                                       p->tokens[i]))
+            continue;
+        specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
+        p->tokens[n] = p->tokens[i];
+        p->probability[n] = p->probability[i];
+        p->depth[n] = p->depth[parent] + 1;
+        now[i] = n++;
+    }
+    p->tree.n = n;
+}
 
 /* The likeliest continuations of the text by what it and the others hold already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec_result result;
 
     specdec__ngram_extend(index, reader, p->text, p->count);
-    return specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
-                                  SPECDEC__NGRAM_LEAST, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
+                                    SPECDEC__NGRAM_LEAST, error);
+    if (!result && specdec__constrained_is(p->constrained))
+        specdec__draft_ngram_obey(p);
+    return result;
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)

@@ -63,6 +63,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->most = m->nodes;
     q->stays = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
+    q->constrained = p->constrained;
     if (m->inner.kind->cost)
         specdec__draft_recall_tree(&q->tree, m->nodes);
     specdec_tree_depth(&q->tree, q->depth);
@@ -74,7 +75,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
         c->tokens[i] = specdec__max_int(q->tokens[i], 0);
         c->parents[i] = q->tree.parents[i];
     }
-    batch = specdec__forward_alone(c, &m->cache.texts[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_alone(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
     return specdec__forward(c, &batch, error);
 }
 
@@ -98,7 +99,7 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
             break;
         node = k;
     }
-    specdec__view_commit(&m->cache.texts[p->at].view, &m->cache.context.kv, path, length);
+    specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
     if (m->inner.kind->commit && q->tree.n > 1)
         m->inner.kind->commit(&m->inner, q, own + 1, length - 1);
 }
@@ -113,6 +114,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = p->sampling;
+    m->levels.chooser.constrained = p->constrained;
     m->sampling = *p->sampling;
     if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
@@ -136,7 +138,7 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
 static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
-    specdec__retrieved *t = &m->cache.texts[at];
+    specdec__retrieved *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
         specdec__retrieve_forget(&m->cache, at);

@@ -9,6 +9,7 @@
 #include "draft_heads.h"
 #include "draft_layer.h"
 #include "draft_ngram.h"
+#include "draft_forced.h"
 #include "draft_recall.h"
 
 SPECDEC__FOR_SIZE
@@ -16,6 +17,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
+#define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */

@@ -11,6 +11,7 @@
 #include "sample.h"
 #include "tree.h"
 #include "draft.h"
+#include "constrained.h"
 
 SPECDEC__FOR_SIZE
 
@@ -33,20 +34,78 @@ typedef struct specdec__levels {
                           int from, int count, specdec_error *error);
 } specdec__levels;
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
-   first is what plain decoding writes. */
-static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
-                           int recent_count,
-                           int k, specdec_candidate *best)
+/* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
+static specdec_result specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
+                                           int vocab, const int32_t *text, int count)
+{
+    const int limited = specdec__constrained_is(chooser->constrained);
+    specdec_result result;
+    int32_t lowest = 0;
+
+    if (limited)
+        logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
+    result = specdec__row_init(row, chooser->kernels, chooser->sampling, chooser->items, logits, vocab, text, count);
+    if (limited && !result && !(row->temperature > 0) && row->candidates.count == 1 &&
+        !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
+        row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
+    return result;
+}
+
+/* The k best tokens at a position by logits (vocab), best first. */
+static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
+                               int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
     if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
-    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
+    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, text, count))
         return 0;
-    return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);
+    return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
+}
+
+/* The same, of those that may follow: where all tokens are candidates, the best ones are asked about one by one; else,
+   or where too few of these may follow, the mask comes first, as filters choose among what it leaves. */
+static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
+                                   const int32_t *text, int count, int k, specdec_candidate *best)
+{
+    specdec__constrained *c = chooser->constrained;
+    const specdec_sampling *s = chooser->sampling;
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_ASKED;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_ASKED];
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+    specdec__row row;
+    int found, i;
+
+    if (forced >= 0 && forced < vocab) {
+        best[0].token = forced;
+        best[0].logit = 0;
+        return 1;
+    }
+    if (!c->allow && !specdec__sample_filters(s)) {
+        found = specdec__choose_any(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__constrained_keep(c, text, count, found, k, candidates);
+        memcpy(best, candidates, (size_t)found * sizeof *best);
+        if (found == k)
+            return found;
+    }
+    if (specdec__chooser_row(chooser, &row, logits, vocab, text, count))
+        return 0;
+    found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
+    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
+        continue;
+    return specdec__min_int(found, i);
+}
+
+/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
+   first is what plain decoding writes. */
+static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
+                           int recent_count, int k, specdec_candidate *best)
+{
+    return specdec__constrained_is(chooser->constrained)
+               ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
@@ -97,7 +156,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     specdec__row row;
     int i, found, drawn = 0;
 
-    if (specdec__row_init(&row, m->chooser.kernels, s, m->chooser.items, logits, m->vocab, p->text, length))
+    if (specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length))
         return 0;
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA) {
@@ -117,7 +176,10 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
                                     int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
+    int32_t lowest;
 
+    if (specdec__constrained_is(p->constrained))
+        logits = specdec__constrained_row(p->constrained, logits, m->vocab, p->text, length, &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
         return 0;
@@ -205,6 +267,7 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
 
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
+    m->chooser.constrained = p->constrained;
     return m->begin(d, p, error);
 }
 

@@ -29,7 +29,7 @@ typedef struct specdec__retrieved {
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *texts;  /* (texts) */
+    specdec__retrieved *sequences;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
     int recent, most;           /* tokens behind them: so many at first, and at most */
     float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
@@ -57,8 +57,8 @@ static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
 /* The small cache holds nothing of a text any more. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
-    specdec__view_truncate(&r->texts[at].view, &r->context.kv, 0);
-    r->texts[at].from = 0;
+    specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
+    r->sequences[at].from = 0;
 }
 
 /* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
@@ -254,9 +254,9 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
-    r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
     for (i = 0; i < room.views; i++)
-        specdec__context_view(&r->context, r->texts ? &r->texts[i].view : &view, &room, 0, arena);
+        specdec__context_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].tiles)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
@@ -282,7 +282,7 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
    chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
-    specdec__retrieved *t = &r->texts[at];
+    specdec__retrieved *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 

@@ -106,6 +106,13 @@ SPECDEC__INLINE int specdec__sample_alters(const specdec_sampling *sampling)
     return sampling->bias_count > 0 || specdec__sample_penalises(sampling);
 }
 
+/* Is anything cut off before a token is drawn? A constraint then comes first. */
+SPECDEC__INLINE int specdec__sample_filters(const specdec_sampling *sampling)
+{
+    return sampling->temperature > 0.0f && (sampling->top_k > 0 || (sampling->top_p > 0.0f && sampling->top_p < 1.0f) ||
+                                            sampling->min_p > 0.0f);
+}
+
 SPECDEC__FOR_SIZE
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
 {

@@ -41,6 +41,7 @@ typedef struct specdec__tune_mean {
 typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
     int ranks;                  /* children of a node, at most, that it may propose */
+    int certain;                /* what it proposes is always accepted */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
@@ -270,7 +271,7 @@ static double specdec__tune_path(const specdec__tune_drafter *t, float probabili
 {
     const int bin = specdec__tune_bin(probability);
 
-    return t->came[bin] / t->predicted[bin];
+    return t->certain ? 1 : t->came[bin] / t->predicted[bin];
 }
 
 /* The same for count nodes of the predicted probabilities by a drafter that chose them. */
@@ -522,7 +523,7 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
     const double once = specdec__tune_plain(tune);
     double *credit = &tune->drafters[drafter].credit;
 
-    if (*credit >= 0)
+    if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
     *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * once * (rate / plan->plain - 1);
     return 1;
@@ -531,7 +532,7 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
 /* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
 static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_NAP;
 }
 
 /* The tree of at most so many levels that pays best with a drafter, and the rate it promises; of one that proposes one

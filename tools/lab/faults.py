@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Do the tests notice a small fault? Puts one fault after the other into a copy of the tree (a sign, an index, a bound, a dropped mask),
-joins the header and runs "make test" (with --check: "make check DEPTH=2") until a test fails.
+joins the header and runs tests of "make test" until one fails: first those that the fault's row names, then all (with --check:
+"make check DEPTH=2" behind them).
 
     tools/lab/faults.py [--check] [NUMBER...]        all of them, or some by number; a line each: caught by which test, or not caught
 """
@@ -13,48 +14,48 @@ import sys
 import tempfile
 import time
 
-# part, text that it holds once, text with the fault
+# part, text that it holds once, text with the fault, tests to try before all others
 FAULTS = [
-    ("base/op", "(whole - half - 1u) << 23", "(whole - half - 2u) << 23"),
-    ("quant/decode", "i < 8 ? packed[i] & 15 : packed[i - 8] >> 4", "i < 8 ? packed[i] & 7 : packed[i - 8] >> 4"),
-    ("quant/tiles", "from + (size_t)i * from_step, 4)", "from + (size_t)i * from_step, 3)"),
-    ("quant/fit", "(peak < 0 ? -peak : peak) / 127)", "(peak < 0 ? -peak : peak) / 126)"),
-    ("quant/encode", "(codes[i + 16] + 8) << 4", "(codes[i + 16] + 7) << 4"),
-    ("kernel/scalar", "(codes[g * granule + i] + offset)", "(codes[g * granule + i] - offset)"),
-    ("kernel/lanes", "X(load)(at + 48)", "X(load)(at + 32)"),
-    ("kernel/avx2_multiply", "_mm256_loadu_ps(panel->minimum[k] + half * 8)", "_mm256_loadu_ps(panel->minimum[k] + 8 - half * 8)"),
-    ("kernel/avx512", "SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024", "SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 512"),
-    ("kernel/lines", "if (at == whole - 1)", "if (at == whole)"),
-    ("text/merge", "return a < b ? a : b;", "return a <= b ? b : a;"),
-    ("text/unicode", "high = 0x9f; /* surrogates */", "high = 0xbf; /* surrogates */"),
-    ("text/stop", "scan->cut = scan->strings[scan->stopped - 1].size + (length - i);", "scan->cut = scan->strings[scan->stopped - 1].size + (length - i) + 1;"),
-    ("text/decode", "for (back = 1; back <= 3 && back <= length; back++)", "for (back = 1; back <= 2 && back <= length; back++)"),
-    ("text/words", "(a == 'l' && b == 'l') ? 3 : 0", "(a == 'l' && b == 'l') ? 2 : 0"),
-    ("text/template_run", "(text[start - 1] == ' ' || text[start - 1] == '\\t'); start--)", "text[start - 1] == ' '; start--)"),
-    ("text/chat", "if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)", "if (role != SPECDEC_ASSISTANT)"),
-    ("model/gguf", "if (value < low || value > high)", "if (value < low || value >= high)"),
-    ("model/rope", "specdec__exp_double(-2.0 * i / m->rope_dim", "specdec__exp_double(-2.0 * i / (m->rope_dim + 1)"),
-    ("cache/reserve", "for (; i < count && at < s->length; i++, at++)", "for (; i < count && at <= s->length; i++, at++)"),
-    ("forward/attention", "end = c->place[node] + 1 - block * SPECDEC__KEYS", "end = c->place[node] - block * SPECDEC__KEYS"),
-    ("forward/multiply", "if (rows >= SPECDEC__ROWS) {", "if (rows > SPECDEC__ROWS) {"),
-    ("speculation/sample", "#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f", "#define SPECDEC__SAMPLE_GUMBEL_MAX 2.1808f"),
-    ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)"),
-    ("speculation/verify", "sum += p < q ? p : q;", "sum += p < q ? q : p;"),
-    ("speculation/ngram", "for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN;", "for (scanned = 1; child > 0 && scanned < SPECDEC__NGRAM_SCAN;"),
-    ("speculation/levels", "specdec__draft_children(m, p, level[i], i);", "specdec__draft_children(m, p, level[i], 0);"),
-    ("speculation/tune", "seconds = !cold || seconds < times[width] ? seconds : times[width];", "seconds = !cold || seconds > times[width] ? seconds : times[width];"),
-    ("engine/stream", "while (i < most && t->tokens[i] == tokens[i])", "while (i <= most && t->tokens[i] == tokens[i])"),
-    ("engine/sequences", "x->parent == t && x->fork_at > count", "x->parent == t && x->fork_at >= count"),
-    ("engine/save", "t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);", "t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 7 * i);"),
-    ("engine/slide", "memcpy(t->tokens + t->room, t->tokens + keep,", "memcpy(t->tokens + t->room, t->tokens + keep + 1,"),
-    ("engine/fields", "for (*value = 0; *text >= '0' && *text <= '9'; text++) {", "for (*value = 0; *text >= '0' && *text <= '8'; text++) {"),
-    ("cluster/wire", "size > room || size % 4)", "size >= room || size % 4)"),
+    ("base/op", "(whole - half - 1u) << 23", "(whole - half - 2u) << 23", "ops_scalar"),
+    ("quant/decode", "i < 8 ? packed[i] & 15 : packed[i - 8] >> 4", "i < 8 ? packed[i] & 7 : packed[i - 8] >> 4", "quant"),
+    ("quant/tiles", "from + (size_t)i * from_step, 4)", "from + (size_t)i * from_step, 3)", "quant_wide quant"),
+    ("quant/fit", "(peak < 0 ? -peak : peak) / 127)", "(peak < 0 ? -peak : peak) / 126)", "quantize"),
+    ("quant/encode", "(codes[i + 16] + 8) << 4", "(codes[i + 16] + 7) << 4", "quantize"),
+    ("kernel/scalar", "(codes[g * granule + i] + offset)", "(codes[g * granule + i] - offset)", "quant"),
+    ("kernel/lanes", "X(load)(at + 48)", "X(load)(at + 32)", "ops_scalar"),
+    ("kernel/avx2_multiply", "_mm256_loadu_ps(panel->minimum[k] + half * 8)", "_mm256_loadu_ps(panel->minimum[k] + 8 - half * 8)", "quant_wide"),
+    ("kernel/avx512", "SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024", "SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 512", "quant_wide quant"),
+    ("kernel/lines", "if (at == whole - 1)", "if (at == whole)", "quant"),
+    ("text/merge", "return a < b ? a : b;", "return a <= b ? b : a;", "text"),
+    ("text/unicode", "high = 0x9f; /* surrogates */", "high = 0xbf; /* surrogates */", "text"),
+    ("text/stop", "scan->cut = scan->strings[scan->stopped - 1].size + (length - i);", "scan->cut = scan->strings[scan->stopped - 1].size + (length - i) + 1;", "ends"),
+    ("text/decode", "for (back = 1; back <= 3 && back <= length; back++)", "for (back = 1; back <= 2 && back <= length; back++)", "text"),
+    ("text/words", "(a == 'l' && b == 'l') ? 3 : 0", "(a == 'l' && b == 'l') ? 2 : 0", "text"),
+    ("text/template_parse", "return space == line && (line > from || lines) ? line : tag;", "return space == line && line > from ? line : tag;", "template"),
+    ("text/chat", "if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)", "if (role != SPECDEC_ASSISTANT)", "formats chat"),
+    ("model/gguf", "if (value < low || value > high)", "if (value < low || value >= high)", "broken_files model"),
+    ("model/rope", "specdec__exp_double(-2.0 * i / dim", "specdec__exp_double(-2.0 * i / (dim + 1)", "conformance"),
+    ("cache/reserve", "for (; i < count && at < s->length; i++, at++)", "for (; i < count && at <= s->length; i++, at++)", "pages"),
+    ("forward/attention", "end = c->place[node] + 1 - block * SPECDEC__KEYS", "end = c->place[node] - block * SPECDEC__KEYS", "conformance"),
+    ("forward/multiply", "if (rows >= SPECDEC__ROWS) {", "if (rows > SPECDEC__ROWS) {", "quant conformance"),
+    ("speculation/sample", "#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f", "#define SPECDEC__SAMPLE_GUMBEL_MAX 2.1808f", "sample"),
+    ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)", "tree"),
+    ("speculation/verify", "sum += p < q ? p : q;", "sum += p < q ? q : p;", "verify"),
+    ("speculation/ngram", "for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN;", "for (scanned = 1; child > 0 && scanned < SPECDEC__NGRAM_SCAN;", "ngram"),
+    ("speculation/levels", "specdec__draft_children(m, p, level[i], i);", "specdec__draft_children(m, p, level[i], 0);", "draft eagle"),
+    ("speculation/tune", "seconds = !cold || seconds < times[width] ? seconds : times[width];", "seconds = !cold || seconds > times[width] ? seconds : times[width];", "engine"),
+    ("engine/stream", "while (i < most && t->tokens[i] == tokens[i])", "while (i <= most && t->tokens[i] == tokens[i])", "lossless texts"),
+    ("engine/sequences", "x->parent == t && x->fork_at > count", "x->parent == t && x->fork_at >= count", "texts"),
+    ("engine/save", "t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);", "t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 7 * i);", "save"),
+    ("engine/slide", "memcpy(t->tokens + t->room, t->tokens + keep,", "memcpy(t->tokens + t->room, t->tokens + keep + 1,", "texts settings"),
+    ("engine/fields", "for (*value = 0; *text >= '0' && *text <= '9'; text++) {", "for (*value = 0; *text >= '0' && *text <= '8'; text++) {", "fields"),
+    ("cluster/wire", "size > room || size % 4)", "size >= room || size % 4)", "pipe"),
 ]
 
 
 def put(root, number):
     """The fault's line, once it is in the part."""
-    part, good, bad = FAULTS[number]
+    part, good, bad, _ = FAULTS[number]
     path = os.path.join(root, "src", part + ".h")
     text = open(path, encoding="utf-8").read()
     if text.count(good) != 1:
@@ -81,23 +82,32 @@ def verdict(root, command):
 
 def main():
     words = sys.argv[1:]
-    command = ["make", "check", "DEPTH=2"] if "--check" in words else ["make", "test"]
+    everything = ["make", "check", "DEPTH=2"] if "--check" in words else ["make", "test"]
     numbers = [int(word) for word in words if word.isdigit()] or range(len(FAULTS))
     tree = subprocess.run(["git", "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True).stdout.strip()
     caught = 0
-    for number in numbers:
-        with tempfile.TemporaryDirectory() as root:
-            root = os.path.join(root, "tree")
-            shutil.copytree(tree, root, ignore=shutil.ignore_patterns(".git", "build", "models"))
+    with tempfile.TemporaryDirectory() as root:
+        root = os.path.join(root, "tree")
+        for name in subprocess.run(["git", "ls-files"], cwd=tree, capture_output=True, text=True, check=True).stdout.split("\n"):
+            if os.path.isfile(os.path.join(tree, name)):
+                os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+                shutil.copy(os.path.join(tree, name), os.path.join(root, name))
+        for number in numbers:
+            part, _, bad, first = FAULTS[number]
+            path = os.path.join(root, "src", part + ".h")
+            good = open(path, encoding="utf-8").read()
             line = put(root, number)
             began = time.time()
+            names = ["build/test_" + name for name in first.split()]
+            named = "make -s " + " ".join(names) + " && SPECDEC_QUICK=1 sh tests/run.sh " + " ".join(names)
             found = None
             if subprocess.run(["make", "header"], cwd=root, capture_output=True, check=False).returncode:
                 found = "make header"
-            found = found or verdict(root, command)
-        caught += found is not None
-        print(f"{number:2} {FAULTS[number][0]}:{line}: {FAULTS[number][2]}\n   {'caught: ' + found if found else 'NOT CAUGHT'} "
-              f"({time.time() - began:.0f} s)", flush=True)
+            found = found or verdict(root, ["sh", "-c", named]) or verdict(root, everything)
+            open(path, "w", encoding="utf-8").write(good)
+            caught += found is not None
+            print(f"{number:2} {part}:{line}: {bad}\n   {'caught: ' + found if found else 'NOT CAUGHT'} ({time.time() - began:.0f} s)",
+                  flush=True)
     print(f"{caught} of {len(list(numbers))} caught")
 
 

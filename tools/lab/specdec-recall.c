@@ -105,7 +105,7 @@ static int note(level *l, int at, int right)
    chooses behind them are those of the text; -1 after saying what went wrong. */
 static int guess_step(recall *r, level *l, int at, int n)
 {
-    specdec__view *view = &l->cache.texts[0].view;
+    specdec__view *view = &l->cache.sequences[0].view;
     specdec__context *c = specdec__retrieve_context(&l->cache);
     specdec__batch batch;
     specdec_error error;

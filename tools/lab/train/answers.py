@@ -1,7 +1,7 @@
 """Lets a model answer prompts, for heads to be trained on what it writes itself.
 
     answers.py MODEL.gguf PROMPTS.jsonl FOLDER [--plain] [--temp F] [--mix KIND=SHARE,...] [--shard N] [--tokens N]
-               [--streams N] [--threads N] [--seconds S] [--count N] [--seed N] [--many FILE] [--pause FILE]
+               [--sequences N] [--threads N] [--seconds S] [--count N] [--seed N] [--many FILE] [--pause FILE]
 
 Lines of prompts: {"prompt"} or {"messages"}; "kind", if there, is what --mix weighs: kinds that it does not name are
 left out. A prompt is asked as a message of a chat; with --plain, or with "plain": true beside it, it is the beginning
@@ -41,7 +41,7 @@ def parser_of(description, **defaults):
 def options():
     parser = parser_of(__doc__)
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--sequences", type=int, default=16)
     parser.add_argument("--many", default="build/many")
     return parser.parse_args()
 
@@ -115,7 +115,7 @@ def write_shard(given, number, records):
     with open(answers, "w") as out:
         process = subprocess.Popen(
             [given.many, "-m", given.model, "-f", lines, "-n", str(given.tokens), "-c", str(given.context), "--ids",
-             "--streams", str(given.streams), "-t", str(given.threads), "--spec", "off"] + sampling, stdout=out)
+             "--sequences", str(given.streams), "-t", str(given.threads), "--spec", "off"] + sampling, stdout=out)
         try:
             status = wait(process, given.pause)
         finally:

@@ -72,7 +72,7 @@ def write_stories(folder, programs):
     prompts = os.path.join(folder, "prompts.jsonl")
     beginnings.main(prompts, 96, 3)
     script("answers.py", BASE, prompts, os.path.join(folder, "answers"), "--plain", "--shard", 48, "--tokens", 80,
-           "--context", 200, "--streams", 8, "--many", os.path.join(programs, "many"))
+           "--context", 200, "--sequences", 8, "--many", os.path.join(programs, "many"))
     assert len(glob.glob(folder + "/answers/*.jsonl")) == 2
 
 
@@ -96,7 +96,7 @@ def test_answers_are_written_once(folder, programs):
     """Every prompt has one answer; half are greedy; what is there stays; the tokens are those of the text."""
     prompts, out = os.path.join(folder, "prompts.jsonl"), os.path.join(folder, "answers")
     beginnings.main(prompts, 48, 3)
-    arguments = [BASE, prompts, out, "--plain", "--shard", 16, "--tokens", 60, "--context", 200, "--streams", 8,
+    arguments = [BASE, prompts, out, "--plain", "--shard", 16, "--tokens", 60, "--context", 200, "--sequences", 8,
                  "--many", os.path.join(programs, "many")]
     script("answers.py", *arguments, "--count", 2)
     first = {p: open(p).read() for p in glob.glob(out + "/*")}

@@ -1,0 +1,443 @@
+/* =====================================================================================================================
+ * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: states behind its tokens and
+ *     behind draft tokens, masks, tokens that are forced.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/vocabulary.h"
+#include "../text/decode.h"
+#include "../text/tokenize.h"
+#include "../constraint/automaton.h"
+#include "../constraint/finish.h"
+#include "../constraint/trie.h"
+#include "../constraint/mask.h"
+#include "sample.h"
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__FORCED_BYTES 64 /* that are tokenised together, at most */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
+#define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
+
+struct specdec__constrained;
+
+/* What all sequences of an engine use in turn. */
+typedef struct specdec__masker {
+    const specdec__vocab *vocab;
+    int vocab_size;            /* of rows of logits */
+    const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
+    unsigned char *trie_memory;
+    size_t trie_bytes;
+    uint32_t *mask;            /* (vocab_size bits) */
+    float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
+    specdec__mask_walk *walk;
+    void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
+    size_t scratch_bytes;
+    const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
+    int base, path_count;
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS): behind each */
+} specdec__masker;
+
+/* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
+   spares reading them again. */
+typedef struct specdec__constrained {
+    specdec__masker *masker;   /* NULL: the engine has no room for constraints */
+    const specdec_constraint *constraint; /* or NULL */
+    uint64_t hash;             /* of that */
+    specdec_allow allow;       /* or NULL */
+    void *allow_data;
+    const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
+    int end_count;
+    int from;                  /* the token at which the constraint begins */
+    int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
+    int length;                /* state[0] is behind so many tokens, */
+    int32_t last;              /* of which this is the last; -1: there is none */
+    specdec_constraint_state *state; /* (2) */
+} specdec__constrained;
+
+/* Is anything forbidden in this sequence? */
+SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
+{
+    return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+/* Takes what an engine needs for constraints. m is NULL where the arena only counts. */
+static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
+                                    specdec__arena *arena)
+{
+    specdec__arena counter = {NULL, 0, 0};
+    specdec__masker made;
+    specdec_token_trie trie;
+    size_t bytes = 0, at = 0;
+    uint32_t id;
+
+    memset(&made, 0, sizeof made);
+    made.vocab = vocab;
+    made.vocab_size = vocab_size;
+    SPECDEC__TAKE(&counter, specdec_token_trie, 1);
+    for (id = 0; id < vocab->count; id++)
+        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+    specdec__trie_layout(&trie, &counter, bytes, vocab->count);
+    made.trie_bytes = counter.used;
+    made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
+    made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
+    made.row = SPECDEC__TAKE(arena, float, vocab_size);
+    made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS);
+    made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
+    made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
+    if (m)
+        *m = made;
+}
+
+/* Makes the vocabulary's trie, unless it is there. */
+static void specdec__masker_begin(specdec__masker *m)
+{
+    specdec__arena arena;
+    specdec_token_trie *trie;
+
+    if (m->trie)
+        return;
+    arena.base = m->trie_memory;
+    arena.size = m->trie_bytes;
+    arena.used = 0;
+    trie = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
+    specdec__trie_make(trie, m->vocab, &arena);
+    m->trie = trie;
+}
+
+/* --- states ------------------------------------------------------------------------------------------------------- */
+
+/* Does a token end the answer? */
+static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
+{
+    int i;
+
+    for (i = 0; i < c->end_count; i++)
+        if (c->ends[i] == token)
+            return 1;
+    return specdec__vocab_is_end(c->masker->vocab, token);
+}
+
+/* Whether the space before the plain token behind this one (-1: none) is not part of the text: SPM puts one before
+   texts. */
+static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
+{
+    const specdec__vocab *v = c->masker->vocab;
+
+    return !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix &&
+           (previous < 0 || (uint32_t)previous >= v->count ||
+            specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
+}
+
+/* The bytes that a token adds to the text behind `previous`; none: it is no text. */
+static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
+{
+    const specdec_token_trie *trie = c->masker->trie;
+    specdec__bytes bytes = {NULL, 0};
+
+    if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
+        return bytes;
+    bytes.data = trie->text + trie->at[token];
+    bytes.size = trie->at[token + 1] - trie->at[token];
+    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
+        const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
+
+        if (!specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
+            bytes.data++;
+            bytes.size--;
+        }
+    }
+    return bytes;
+}
+
+/* The state behind one more token; nothing may follow one that was not allowed. */
+static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
+                                         int32_t previous, int32_t token)
+{
+    const specdec__bytes bytes = specdec__constrained_bytes(c, previous, token);
+    size_t i;
+
+    if (specdec__constrained_is_end(c, token))
+        return;
+    for (i = 0; i < bytes.size; i++)
+        if (!specdec__vertex_advance(c->constraint, state, bytes.data[i]))
+            break;
+    if (i < bytes.size || !bytes.size)
+        state->threads = 0;
+}
+
+/* The token before number `at` of a text; -1: there is none. */
+SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
+
+/* The constraint begins behind the first `from` tokens. */
+static void specdec__constrained_begin(specdec__constrained *c, int from)
+{
+    c->from = from;
+    c->anchored = 0;
+    c->length = -1;
+    if (c->masker && c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* What was known behind more than the first count tokens is forgotten. */
+static void specdec__constrained_forget(specdec__constrained *c, int count)
+{
+    if (c->length > count)
+        c->length = -1;
+    if (c->masker && c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* state[0] becomes that behind the first count tokens of the sequence's own text. */
+static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
+{
+    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+        return;
+    if (c->length < c->from || c->length > count ||
+        (c->length > c->from && c->last != specdec__constrained_before(text, c->length))) {
+        if (c->anchored)
+            c->state[0] = c->state[1];
+        else
+            specdec__vertex_begin(c->constraint, &c->state[0]);
+        c->length = c->from;
+    }
+    for (; c->length < count; c->length++)
+        specdec__constrained_advance(c, &c->state[0], specdec__constrained_before(text, c->length), text[c->length]);
+    c->last = specdec__constrained_before(text, c->length);
+    if (c->masker->owner == c)
+        c->masker->owner = NULL;
+}
+
+/* The state behind the first count tokens of a text, of which those that are not committed are draft tokens. */
+static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
+                                                                  int count)
+{
+    specdec__masker *m = c->masker;
+    int i = 0, at;
+
+    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
+        specdec__constrained_commit(c, text, count);
+    if (count == c->length)
+        return &c->state[0];
+    if (m->owner != c || m->base != c->length) {
+        m->owner = c;
+        m->base = c->length;
+        m->path_count = 0;
+    }
+    while (i < m->path_count && c->length + i < count && m->path[i] == text[c->length + i])
+        i++;
+    for (at = c->length + i; at < count; at++, i++) {
+        m->states[i] = i ? m->states[i - 1] : c->state[0];
+        specdec__constrained_advance(c, &m->states[i], specdec__constrained_before(text, at), text[at]);
+        m->path[i] = text[at];
+        m->path_count = i + 1;
+    }
+    return &m->states[count - c->length - 1];
+}
+
+/* Whether the text of the first count tokens is whole, and nothing can be added to it. */
+static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
+{
+    const specdec_constraint_state *state;
+
+    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+        return 0;
+    state = specdec__constrained_state(c, text, count);
+    return specdec__vertex_complete(c->constraint, state) && specdec__mask_only(c->constraint, state) < 0;
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------------- */
+
+/* Whether a token longer than the first `size` bytes may begin with these, which must follow; behind: the state behind
+   them. It may be taken for granted where only its first byte behind them may follow. */
+static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
+                                       const specdec_constraint_state *behind)
+{
+    const specdec__trie_tree *tree = &c->masker->trie->all;
+    uint32_t next[8], i = 1, end = tree->count;
+    size_t depth = 0;
+
+    while (i < end && depth < size) {
+        if ((tree->nodes[i].next_byte & 255) != bytes[depth]) {
+            i = tree->nodes[i].next_byte >> 8;
+            continue;
+        }
+        end = tree->nodes[i++].next_byte >> 8;
+        depth++;
+    }
+    if (depth < size || i >= end)
+        return 0;
+    specdec__mask_first(c->constraint, behind, next);
+    for (; i < end; i = tree->nodes[i].next_byte >> 8) {
+        const uint32_t byte = tree->nodes[i].next_byte & 255;
+
+        if (next[byte >> 5] >> (byte & 31) & 1)
+            return 1;
+    }
+    return 0;
+}
+
+/* The token that must follow: where the constraint leaves one continuation, the first token of that as the model's
+   tokenizer has it, unless a token that goes beyond it may come. -1: there is none. */
+static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
+{
+    const int32_t previous = specdec__constrained_before(text, count);
+    int32_t tokens[4 * SPECDEC__FORCED_BYTES + 5];
+    unsigned char bytes[SPECDEC__FORCED_BYTES];
+    specdec_constraint_state state;
+    specdec__bytes first;
+    size_t size = 0, n;
+    int byte;
+
+    if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
+        return -1;
+    byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
+    if (byte < 0)
+        return -1;
+    for (state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+         byte = specdec__mask_forced(c->constraint, &state)) {
+        specdec__vertex_advance(c->constraint, &state, (unsigned char)byte);
+        bytes[size++] = (unsigned char)byte;
+    }
+    if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
+                          specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
+                          SPECDEC__COUNT(tokens), &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
+        return -1;
+    first = specdec__constrained_bytes(c, previous, tokens[0]);
+    if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
+        tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
+        (first.size == size && specdec__constrained_longer(c, bytes, size, &state)))
+        return -1;
+    return tokens[0];
+}
+
+/* May a token follow in this state, by the constraint alone? */
+static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
+                                      int32_t previous, int32_t token)
+{
+    specdec__bytes bytes;
+
+    if (specdec__constrained_is_end(c, token))
+        return specdec__vertex_complete(c->constraint, state);
+    bytes = specdec__constrained_bytes(c, previous, token);
+    return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
+}
+
+/* The mask by the constraint. */
+static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
+{
+    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    const int32_t previous = specdec__constrained_before(text, count);
+    specdec__masker *m = c->masker;
+    uint32_t i;
+
+    specdec__mask_make(c->constraint, state, m->trie, m->mask, m->walk);
+    for (i = 0; (int)i < c->end_count; i++)
+        if (c->ends[i] >= 0 && (uint32_t)c->ends[i] < m->vocab->count) {
+            m->mask[c->ends[i] / 32] &= ~(1u << c->ends[i] % 32);
+            if (specdec__vertex_complete(c->constraint, state))
+                m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
+        }
+    for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
+        if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
+            m->mask[i / 32] &= ~(1u << i % 32);
+            if (specdec__constrained_takes(c, state, previous, (int32_t)i))
+                m->mask[i / 32] |= 1u << i % 32;
+        }
+}
+
+/* Is a token in the mask? */
+SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
+{
+    return m->mask[token / 32] >> token % 32 & 1;
+}
+
+/* Which tokens may follow: m->mask. Where the vocabulary has none, those that end a text. Returns the lowest. */
+static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
+{
+    specdec__masker *m = c->masker;
+    const int words = (specdec__max_int(m->vocab_size, (int)m->vocab->count) + 31) / 32;
+    const int tokens = specdec__min_int(m->vocab_size, (int)m->vocab->count);
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+    int i;
+
+    memset(m->mask, c->constraint ? 0 : 255, (size_t)words * sizeof *m->mask);
+    if (forced >= 0)
+        m->mask[forced / 32] |= 1u << forced % 32;
+    else if (c->constraint)
+        specdec__constrained_fill(c, text, count);
+    if (c->allow)
+        c->allow(c->allow_data, text, count, m->mask);
+    for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
+        m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
+    for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
+        if (specdec__masker_has(m, i))
+            return i;
+    for (i = 0; i < m->vocab->end_count; i++)
+        if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
+            m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
+    for (i = 0; i < tokens; i++)
+        if (specdec__masker_has(m, i))
+            return i;
+    m->mask[0] |= 1;
+    return 0;
+}
+
+/* A row of logits (vocab) of which only tokens that may follow are left. *lowest becomes the first of these. */
+static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
+                                             const int32_t *text, int count, int32_t *lowest)
+{
+    specdec__masker *m = c->masker;
+    const float none = specdec__float_from_bits(0xff800000u);
+    int i, k, some = 0;
+
+    *lowest = specdec__constrained_mask(c, text, count);
+    for (i = 0; i < vocab; i += 32) {
+        const uint32_t bits = m->mask[i / 32];
+        const int end = specdec__min_int(32, vocab - i);
+
+        for (k = 0; k < end; k++) {
+            m->row[i + k] = bits >> k & 1 ? logits[i + k] : none;
+            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST;
+        }
+    }
+    for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
+        if (specdec__masker_has(m, i))
+            m->row[i] = 0;
+    return m->row;
+}
+
+/* May a token follow the first count tokens of a text? */
+static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
+{
+    const int32_t forced = specdec__constrained_forced(c, text, count);
+
+    if (forced >= 0)
+        return token == forced;
+    if (!c->allow)
+        return specdec__constrained_takes(c, specdec__constrained_state(c, text, count),
+                                          specdec__constrained_before(text, count), token);
+    specdec__constrained_mask(c, text, count);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
+}
+
+/* Keeps those of found candidates that may follow, at most k. Returns how many. */
+static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
+                                     specdec_candidate *candidates)
+{
+    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    int i, kept = 0;
+
+    for (i = 0; i < found && kept < k; i++)
+        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
+            specdec__constrained_takes(c, state, specdec__constrained_before(text, count), candidates[i].token))
+            candidates[kept++] = candidates[i];
+    return kept;
+}
+
+SPECDEC__FOR_SPEED

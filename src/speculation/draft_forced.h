@@ -1,0 +1,37 @@
+/* =====================================================================================================================
+ * >>speculation/draft_forced: forced tokens of a constraint as a drafter.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "tree.h"
+#include "constrained.h"
+#include "draft.h"
+
+SPECDEC__FOR_SIZE
+
+/* The tokens behind the text about which the constraint leaves no choice: a chain that is certain. */
+static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    int length = p->count;
+    int32_t token;
+
+    (void)d;
+    (void)error;
+    p->tree.n = 1;
+    while (specdec__constrained_is(p->constrained) && p->tree.n < p->most && p->tree.n < p->levels &&
+           (token = specdec__constrained_forced(p->constrained, p->text, length)) >= 0) {
+        const int node = p->tree.n++;
+
+        specdec__tree_put(&p->tree, node, node - 1, 1);
+        p->tokens[node] = p->text[length++] = token;
+        p->probability[node] = 1;
+    }
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_forced_kind = {
+    0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+
+SPECDEC__FOR_SPEED
