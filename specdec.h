@@ -39487,6 +39487,7 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
 #define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
+#define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
 #define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
 
 /* Tokens whose logits are read in any case, as the sampler alters them. */
@@ -39533,25 +39534,37 @@ static void specdec__settle_read(specdec__settling *w, int from)
     specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
 }
 
+/* Scales bounds [from, end) as logits are, which keeps their order. Returns 0 if any is no number, or too large. */
+static int specdec__settle_scale(specdec__settling *w, int from, int end)
+{
+    const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
+    int i, good = 1;
+
+    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->sound(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
+        return 0;
+    for (i = from; i < end && end - from < SPECDEC__SETTLE_RUN; i++)
+        good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
+    for (i = from; i < end && factor != 1; i++)
+        w->row[i] = w->row[i] * factor;
+    return good;
+}
+
 /* Finds the `leaders` highest bounds, best first. Returns 0 if any bound is no number, or too large. */
 static int specdec__settle_lead(specdec__settling *w, int leaders)
 {
-    const specdec__kernels *kernels = w->context->kernels;
     specdec_candidate candidate;
     int i = 0, end;
 
     for (w->count = 0; i < w->vocab; i = end) {
-        end = specdec__min_int(i + 256, w->vocab);
-        if (end - i == 256 && !kernels->sound(w->row + i, 1e8f, 256))
+        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
+        if (!specdec__settle_scale(w, i, end))
             return 0;
-        if (end - i == 256 && w->count == leaders &&
-            !(kernels->largest(w->row + i, 256) > w->found[leaders - 1].logit))
+        if (w->count == leaders &&
+            !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
             continue;
         for (; i < end; i++) {
             candidate.token = i;
             candidate.logit = w->row[i];
-            if (!(candidate.logit > -1e30f && candidate.logit < 1e30f))
-                return 0;
             w->count = specdec__sample_insert(w->found, w->count, leaders, candidate);
         }
     }
@@ -39593,7 +39606,7 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
         for (i = 0; i < lists[l].count; i++) {
             const int32_t token = specdec__settle_token(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !(w->row[token] > -1e30f)) /* or it was found already */
+            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST)) /* or it was found already */
                 continue;
             if (w->count == w->most)
                 return 0;
@@ -39609,7 +39622,7 @@ static int specdec__settle_reach(specdec__settling *w, float least)
     int i = 0, end;
 
     for (; i < w->vocab; i = end) {
-        end = specdec__min_int(i + 256, w->vocab);
+        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
         if (!(w->context->kernels->largest(w->row + i, end - i) >= least))
             continue;
         for (; i < end; i++)
@@ -39650,7 +39663,7 @@ static int specdec__settle_noise(specdec__settling *w, const specdec_sampling *s
             candidate.token = i;
             candidate.logit = w->row[i] - highest;
             candidate.logit = candidate.logit / heat;
-            if (!(w->row[i] > -1e30f) || !specdec__sample_try(&lifted, 0, 1, candidate, noise) ||
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try(&lifted, 0, 1, candidate, noise) ||
                 !(lifted.logit >= best.logit))
                 continue;
             if (w->count == w->most)
